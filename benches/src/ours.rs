@@ -191,7 +191,7 @@ fn external(device: &Device, kernels: &Kernels, stream: Stream) -> Result<Sample
         ];
         // SAFETY: the kernel gets the four arguments that it takes, reads `x` and writes `y`.
         unsafe {
-            stream.external("four", &[Arg::read(&x), Arg::write(&mut y)], |raw| {
+            stream.external("four", (&x, &mut y), |raw, _| {
                 device.raw().launch(four.as_raw(), &config, &args, raw)
             })
         }

@@ -118,7 +118,11 @@ impl Vendor {
     ///
     /// # Safety
     /// The stream is alive. The workspace is the device's, and later products of the handle may use it in the stream's order.
-    pub unsafe fn set_stream(&mut self, stream: RawStream, (workspace, bytes): (*mut u8, usize)) -> Result<()> {
+    pub unsafe fn set_stream(
+        &mut self,
+        stream: RawStream,
+        (workspace, bytes): (*mut u8, usize),
+    ) -> Result<()> {
         // SAFETY: by this function's contract.
         unsafe {
             check("setting the stream", (self.set_stream)(self.handle, stream.0 as *mut c_void))?;

@@ -5,8 +5,8 @@ use std::iter;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gpustream_hal::{
-    Copy3d, CopyEnd, Device, ErrorKind, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate,
-    LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawGraph, RawStream, Work,
+    Copy1d, Copy3d, CopyEnd, Device, ErrorKind, EventOptions, Fill, FillPattern, GraphNode, GraphSize,
+    GraphUpdate, LaunchConfig, PinnedOptions, RawBuffer, RawEvent, RawGraph, RawStream, Work,
 };
 
 use super::{Vendor, add_one, assert_one, names, pick, scale, start, stream};

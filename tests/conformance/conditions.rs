@@ -364,8 +364,8 @@ fn what_no_body_holds_is_refused(device: &Device) -> Result<()> {
             let no_node = |result, text| refused(result, ErrorKind::NotANode, &[text]);
             no_node(body.host_fn_repeat(|| ()), "a host closure in the body");
             no_node(body.download(&x).map(drop), "copy to pinned memory");
-            no_node(body.record().map(drop), "in a node");
-            no_node(body.synchronize(), "make the host wait");
+            no_node(body.record().map(drop), "do this in a node");
+            no_node(body.synchronize(), "wait for its stream");
             let refuse = |result, text| refused(result, ErrorKind::Captured, &[text]);
             refuse(kernels.step(s, &mut x, 8, N), "the stream around a condition");
             refuse(s.record().map(drop), "the stream around a condition");
@@ -388,7 +388,7 @@ fn what_no_body_holds_is_refused(device: &Device) -> Result<()> {
     })?;
     let mut built = builder.build()?;
     let set = built.set_node(once, |s| s.if_(&flag, |s| kernels.step(s, &mut x, 5, N)));
-    refused(set, ErrorKind::NotANode, &["build the graph anew"]);
+    refused(set, ErrorKind::NotANode, &["build the graph again"]);
     built.launch(&s)?;
     assert_all(&s, &x, next(next(next(next(1, 1), 2), 3), 4))
 }
@@ -403,7 +403,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
             s.if_(&flag, |s| kernels.step(s, x, 2, N))?;
             s.synchronize()
         });
-        refused(failing, ErrorKind::NotANode, &["capture"]);
+        refused(failing, ErrorKind::NotANode, &["wait for its stream"]);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             s.while_(&flag, |s| {
                 // The graph keeps what the dead body refers to.
@@ -431,7 +431,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
     assert_all(&s, &x, next(next(next(next(1, 4), 5), 6), 7))?;
     // A capture that ends in the failure leaves the stream as it was.
     let failed = s.capture(|s| s.while_(&flag, Stream::synchronize));
-    refused(failed, ErrorKind::NotANode, &["capture"]);
+    refused(failed, ErrorKind::NotANode, &["wait for its stream"]);
     kernels.step(&s, &mut x, 8, N)?;
     assert_all(&s, &x, next(next(next(next(next(1, 4), 5), 6), 7), 8))
 }

@@ -12,7 +12,7 @@ use conformance::toolbox::Toolbox;
 use conformance::{
     Child, Gate, Random, assert_all, kernels_and_streams, next, on_threads, open_again, refused, tests,
 };
-use gpustream::hal::{EventOptions, FillPattern, RawBuffer, RawStream};
+use gpustream::hal::{EventOptions, Fill, FillPattern, RawBuffer, RawStream};
 use gpustream::{
     Arg, Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Stream, StreamOptions, Tracking,
 };
@@ -198,7 +198,11 @@ fn explicit_nodes_take_graphs_instead(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let mut x = stream.zeros::<u32>(N)?;
     let mut builder = device.graph_builder()?;
-    refused(builder.node(&[], |s| fill(s, &mut x, 1)), ErrorKind::NotANode, &["GraphBuilder::external", "fill_raw"]);
+    refused(
+        builder.node(&[], |s| fill(s, &mut x, 1)),
+        ErrorKind::NotANode,
+        &["GraphBuilder::external", "fill_raw"],
+    );
     builder.node(&[], |s| s.fill(&mut x, 2))?;
     builder.build()?.launch(&stream)?;
     assert_all(&stream, &x, 2)

@@ -90,7 +90,7 @@ fn an_update_allocates(device: &Device) -> Result<()> {
             by_temporaries(&kernels, s, &mut x, 6)?;
             s.synchronize()
         });
-        refused(failed, ErrorKind::Captured, &["host wait"]);
+        refused(failed, ErrorKind::Captured, &["wait for its stream"]);
         let between = s.full(N, 5u32)?;
         graph.launch(&s)?;
         assert_all(&s, &between, 5)?;

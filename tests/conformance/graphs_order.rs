@@ -24,7 +24,7 @@ fn assert_unordered(graph: &Graph, s: &Stream, nodes: [&str; 2]) {
         refused(
             graph.launch(s),
             ErrorKind::Hazard,
-            &[nodes[0], nodes[1], "graphs_order.rs", "build the graph anew"],
+            &[nodes[0], nodes[1], "graphs_order.rs", "build the graph again"],
         );
     }
 }

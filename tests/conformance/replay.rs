@@ -560,9 +560,9 @@ fn lint_names_the_lines_that_cut_a_step(device: &Device) -> Result<()> {
         return Ok(());
     }
     let parts = [
-        "after this operation, which somebody waits for",
-        "by this operation: it takes a flag",
-        "by this operation: a graph cannot have it as a node",
+        "after this operation, because a thread or a stream waits for it",
+        "this operation cuts a replayed step into two graphs, because it uses a flag",
+        "this operation cuts a replayed step into two graphs, because it cannot be a node of a graph",
     ];
     for part in parts {
         let lines = of_steps.iter().filter(|line| line.contains(part) && line.contains("replay.rs:"));

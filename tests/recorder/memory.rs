@@ -17,7 +17,7 @@ fn managed_memory_beyond_the_machines_is_refused() {
         let (refused, calls) = recorder.record(|| device.managed::<u8>(1 << 46).unwrap_err());
         assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
         assert!(
-            refused.to_string().contains("managed memory has to fit into the device's 141 GiB"),
+            refused.to_string().contains("managed memory must fit into the device's 141 GiB"),
             "{refused}"
         );
         assert!(words(&calls).is_empty(), "{calls:?}");

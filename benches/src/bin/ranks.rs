@@ -145,7 +145,7 @@ fn of_process() -> Result<(Ours, Raw)> {
     let mut comm = ptr::null_mut();
     // SAFETY: the call enqueues nothing. It takes the device whose context is current, and that is the stream's.
     unsafe {
-        ours.streams[0].external("ncclCommInitRank", &[], |_| {
+        ours.streams[0].external("ncclCommInitRank", (), |_, ()| {
             nccl::comm_init_rank(&raw mut comm, size.try_into()?, id, rank.try_into()?).map_err(failed)
         })
     }?;

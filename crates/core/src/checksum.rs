@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gpustream_hal::{Error, ErrorKind, Image, Result};
 use sha2::{Digest, Sha256};
 
-/// The checksum of an image's bytes. A damaged image, or one of another build, does not match.
+/// An image's checksum. It does not match if the image is damaged or comes from another build.
 #[derive(Debug)]
 pub struct Checksum {
     /// SHA-256 in hexadecimal digits.
     sha256: &'static str,
-    /// Set once the bytes have matched: an image that is part of a program does not change.
+    /// True once the bytes have matched. We need not check again, because an image inside a program does not change.
     good: AtomicBool,
 }
 
 impl Checksum {
-    /// Creates the checksum of an image that is part of the program, from hexadecimal digits.
+    /// Creates the checksum of an image inside the program, from hexadecimal digits.
     pub const fn new(sha256: &'static str) -> Self {
         Self { sha256, good: AtomicBool::new(false) }
     }
 }
 
-/// Checks that the image has the bytes that the bindings were written for. A function, and no method, because bindings
-/// can name the type.
+/// Checks that the image has the bytes that its bindings were written for. This is not a method, because bindings can name
+/// the type and must not be able to call it.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidModule`] if the image has other bytes.
@@ -37,8 +37,8 @@ pub fn check(checksum: &Checksum, image: &Image<'_>) -> Result<()> {
         return Err(Error::new(
             ErrorKind::InvalidModule,
             format!(
-                "the {} image for {} is damaged or not the one that was built: its {} bytes have the SHA-256 \
-                 {found}, and the bindings were written for {}; build it again",
+                "the {} image for {} is damaged or comes from another build: its {} bytes have the SHA-256 \
+                 {found}, but the bindings were written for {}. Build it again",
                 image.backend,
                 image.targets.join(", "),
                 image.bytes.len(),

@@ -1,11 +1,13 @@
 //! Images made by run-time compilers, kept on disk.
 //!
-//! An image is code that the driver runs, so entries lie in a folder that nobody but this user and root can write to. An entry is named
-//! by the SHA-256 of its key, and contains the key and a SHA-256 over the rest: a damaged file, or one of another key,
-//! is noticed and written anew. Entries appear by rename, so concurrent processes see whole files only.
+//! An image is code that the driver runs, so the cache is in a folder that only this user and root can write to. An entry's
+//! file name is the SHA-256 of its key. The entry contains the key, and a SHA-256 of its contents. So if a file is damaged,
+//! or belongs to another key, we notice that and write it again. We rename a complete file to its final name, so other
+//! processes never see half an entry.
 //!
-//! The folder is bounded. If you add an entry, the code removes entries that have not been used for long, and then the ones
-//! that were unused longest, until the rest fits. A file's time says when it was last used.
+//! The folder has a maximum size. Whenever we add an entry, we remove the entries that have not been used for a long time.
+//! If the rest is still too large, we also remove the ones that were unused for the longest time. A file's modification
+//! time says when it was last used.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -21,18 +23,18 @@ use sha2::{Digest as _, Sha256};
 use crate::checksum::sha256;
 use crate::private_folder::{Listed, PrivateFolder};
 
-/// The bounds of the folder: bytes in all, and the time for which an entry may lie unused.
+/// The folder's limits: how many bytes all entries may have, and how long an entry may be unused.
 const MOST_BYTES: u64 = 1 << 30;
 const LONGEST_UNUSED: Duration = Duration::from_secs(90 * DAY);
 const DAY: u64 = 24 * 60 * 60;
 
-/// A writer needs seconds from opening its temporary file to the rename. One that takes this long was killed.
+/// A writer opens a temporary file and renames it within seconds. If a temporary file is this old, its writer was killed.
 const LONGEST_WRITE: Duration = Duration::from_secs(60 * 60);
 
 const MAGIC: &[u8] = b"gpustream image 3\n";
 
-/// Compiles `source` for `device`, or finds the image in the cache. A cache that cannot be used costs time, not
-/// success. Listeners are told here, so the caller holds no lock.
+/// Compiles `source` for `device`, or finds the image in the cache. If we cannot use the cache, that only costs time. This
+/// calls listeners, so you must not hold a lock.
 ///
 /// # Errors
 /// Those of [`compile`](hal::Modules::compile).
@@ -79,7 +81,7 @@ fn folder() -> Option<PathBuf> {
     });
     if folder.is_none() {
         let why = if environment::is_privileged() {
-            "a program with rights that its caller lacks takes no folder from the environment"
+            "this program has rights that its caller does not have, so it ignores the folder from the environment"
         } else {
             "none of GPUSTREAM_CACHE_DIR, XDG_CACHE_HOME and HOME is set"
         };
@@ -88,7 +90,7 @@ fn folder() -> Option<PathBuf> {
     folder
 }
 
-/// Says, once in a process, that each start will compile anew.
+/// Says, once in a process, that each start will compile again.
 #[cold]
 fn not_kept(why: &str) {
     static SAID: Once = Once::new();
@@ -100,8 +102,8 @@ fn not_kept(why: &str) {
     });
 }
 
-/// Returns the key: all that the compiled image depends on. No two sources have the same key, because each text has its
-/// length before it, and each list its number of items.
+/// Returns the key: everything that the compiled image depends on. Two different sources cannot have the same key, because
+/// each text is preceded by its length, and each list by its number of items.
 fn key(source: &Source<'_>, backend: &str, arch: &str, compiler: &str) -> Vec<u8> {
     let mut key = Vec::new();
     for text in [backend, compiler, arch, source.name, source.text] {
@@ -121,12 +123,12 @@ fn key(source: &Source<'_>, backend: &str, arch: &str, compiler: &str) -> Vec<u8
     key
 }
 
-/// Adds a number, which [`number`] takes off.
+/// Adds a number. [`number`] takes it off again.
 fn push_number(to: &mut Vec<u8>, number: usize) {
     to.extend_from_slice(&(number as u64).to_le_bytes());
 }
 
-/// Adds bytes with their length before them, which [`sized`] takes off.
+/// Adds bytes, preceded by their length. [`sized`] takes them off again.
 fn push_sized(to: &mut Vec<u8>, bytes: &[u8]) {
     push_number(to, bytes.len());
     to.extend_from_slice(bytes);
@@ -136,8 +138,8 @@ fn entry_name(key: &[u8]) -> String {
     format!("{}.image", sha256(key))
 }
 
-/// Returns an entry: magic, checksum of the rest, the key, the number of symbols, the symbols, the image; the key and each
-/// symbol have their length before them.
+/// Returns an entry. It has, in this order: the magic, a checksum of the rest, the key, the number of symbols, the symbols
+/// and the image. The key and each symbol are preceded by their length.
 fn encode(key: &[u8], compiled: &Compiled) -> Vec<u8> {
     let mut rest = Vec::new();
     push_sized(&mut rest, key);
@@ -149,7 +151,7 @@ fn encode(key: &[u8], compiled: &Compiled) -> Vec<u8> {
     [MAGIC, &Sha256::digest(&rest), &rest].concat()
 }
 
-/// Returns the contents of an entry, if the entry is whole and of this key.
+/// Returns an entry's contents, if the entry is complete and has this key.
 fn decode(entry: &[u8], key: &[u8]) -> Option<Compiled> {
     let (checksum, mut rest) = entry.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
     let intact = Sha256::digest(rest)[..] == checksum[..];
@@ -157,20 +159,20 @@ fn decode(entry: &[u8], key: &[u8]) -> Option<Compiled> {
         return None;
     }
     let count = number(&mut rest)?;
-    // Each symbol has at least its length's bytes, so a damaged number cannot ask for more than there is.
+    // A symbol takes at least the bytes of its length, so a damaged number cannot make us read more than there is.
     let symbols =
         (0..count).map(|_| String::from_utf8(sized(&mut rest)?.to_vec()).ok()).collect::<Option<_>>()?;
     Some(Compiled { image: rest.to_vec(), symbols })
 }
 
-/// Takes a number off the start.
+/// Takes a number off the front.
 fn number(rest: &mut &[u8]) -> Option<usize> {
     let (number, after) = rest.split_first_chunk::<8>()?;
     *rest = after;
     usize::try_from(u64::from_le_bytes(*number)).ok()
 }
 
-/// Takes bytes that have their length before them off the start.
+/// Takes bytes off the front that are preceded by their length.
 fn sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = number(rest)?;
     let (bytes, after) = rest.split_at_checked(length)?;
@@ -190,7 +192,7 @@ pub fn fuzz(bytes: &[u8]) {
 fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Compiled> {
     let name = entry_name(key);
     let compiled = decode(&folder.read(&name).ok()?, key)?;
-    // Root's entries keep their time, and root's folder is not this user's to bound.
+    // This fails for entries that belong to root. That does not matter, because this user does not clean up root's folder.
     let _ = folder.renew(&name, Duration::from_secs(DAY));
     Some(compiled)
 }
@@ -198,17 +200,18 @@ fn load(folder: &PrivateFolder, key: &[u8]) -> Option<Compiled> {
 fn store(folder: &PrivateFolder, key: &[u8], compiled: &Compiled) -> io::Result<()> {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    // The number differs in every process and call.
+    // This number differs in every process and call.
     let unique = RandomState::new().hash_one((std::process::id(), serial));
     let name = entry_name(key);
     folder.write(&name, &format!("{name}.{unique:016x}.tmp"), &encode(key, compiled))?;
-    // A folder that is too large is no reason to say that the image is not kept.
+    // We ignore errors here: even if the folder stays too large, the image is kept.
     let _ = bound(folder, &name, MOST_BYTES, SystemTime::now());
     Ok(())
 }
 
-/// Removes the leftovers of killed writers, entries that were not used for long, and more entries until the rest has at most
-/// `most` bytes. `kept` stays. Files with other names are not the cache's.
+/// Removes the leftovers of killed writers and the entries that were not used for a long time, and then more entries until
+/// the rest has at most `most` bytes. `kept` stays. We do not touch files with other names, because they do not belong to
+/// the cache.
 fn bound(folder: &PrivateFolder, kept: &str, most: u64, now: SystemTime) -> io::Result<()> {
     let is_hex =
         |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -217,7 +220,7 @@ fn bound(folder: &PrivateFolder, kept: &str, most: u64, now: SystemTime) -> io::
         let parts = name.strip_suffix(".tmp").and_then(|name| name.rsplit_once('.'));
         parts.is_some_and(|(entry, unique)| is_entry(entry) && is_hex(unique, 16))
     };
-    // A time in the future is that of another machine's clock.
+    // If the time is in the future, it is from a machine whose clock is ahead.
     let unused = |file: &Listed| now.duration_since(file.modified).unwrap_or_default();
     let mut files = folder.files()?;
     files.sort_by_key(unused);
@@ -296,7 +299,7 @@ mod tests {
         for name in &foreign {
             write(name, days(1000));
         }
-        // From another machine, whose clock is ahead.
+        // From a machine whose clock is ahead.
         write(&entry("0"), now + Duration::from_secs(DAY));
         for (letter, age) in [("1", 1), ("2", 2), ("3", 3), ("4", 89), ("5", 91)] {
             write(&entry(letter), days(age));

@@ -13,8 +13,8 @@ pub(crate) fn drop_elsewhere(values: impl Send + 'static) {
     reentrancy::elsewhere(move || drop(values));
 }
 
-/// Drops values of the program where it drops their last handle: now, or on a thread of the library if this thread is inside a
-/// closure that may not call the library.
+/// Drops your values when you drop their last handle: now, or on a thread of the library if this thread is inside a closure
+/// that must not call the library.
 pub fn drop_outside(values: impl Send + 'static) {
     if reentrancy::is_inside() { drop_elsewhere(values) } else { process::users_code(|| drop(values)) }
 }

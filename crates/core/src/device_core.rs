@@ -97,7 +97,7 @@ impl DeviceCore {
             return Ok(false);
         }
         let ordinal = other.info.ordinal;
-        // Access that we turn on does not include memory of the driver's pool, and textures belong to one device.
+        // Access that we turn on does not include memory from a driver's pool, and textures belong to one device.
         if ordinal != self.info.ordinal
             && (other.pools.is_of_driver(kind) || matches!(kind, MemoryKind::Array | MemoryKind::Texels))
         {
@@ -124,8 +124,8 @@ impl DeviceCore {
         Ok(reaches)
     }
 
-    /// Returns the streams that may use this device's memory: its own, and those of the backend's other devices if any
-    /// of them has used it.
+    /// Returns the streams that may use this device's memory: its own streams and, if a stream of another device has used
+    /// the memory, those of all devices of the backend.
     pub(crate) fn users(&self) -> Vec<Arc<StreamCore>> {
         let visited = self.visited.load(Ordering::Acquire);
         StreamTable::shared().filter(|stream| {
@@ -227,8 +227,8 @@ impl DeviceCore {
     ///
     /// # Errors
     /// [`Captured`](gpustream_hal::ErrorKind::Captured) while a stream of the context is captured,
-    /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that may not call the library, and the
-    /// failures of the device's work.
+    /// [`InHostClosure`](gpustream_hal::ErrorKind::InHostClosure) inside a closure that must not call the library, and what
+    /// failed on the device.
     pub fn synchronize(&self) -> Result<()> {
         reentrancy::check_outside()?;
         let streams = self.own_streams();
@@ -292,9 +292,8 @@ fn is_synchronized(raw: &dyn hal::Device) -> bool {
     synchronized
 }
 
-/// Waits for the streams of the context's other handles through events, because those keep no one out. If a driver waits in
-/// a call, no other thread can call it meanwhile, and such a thread may be the one that has to end the work that the driver
-/// waits for.
+/// Waits for the streams that other handles have in this context, through events. If we waited in a driver's call, no other
+/// thread could call the driver meanwhile, and such a thread may have to end the work that we wait for.
 fn wait_for_others(raw: &dyn hal::Device) {
     // Streams that only the table holds are left out: a lost device may have left them there.
     let is_held = |stream: &Arc<StreamCore>| stream.is_in_context_of(raw) && !stream.is_orphan();

@@ -1,5 +1,5 @@
-//! The environment's settings, read whenever a device is opened. A value that is not allowed is an error that names its
-//! variable: a value that is silently ignored would seem to have worked.
+//! Settings from environment variables, read whenever you open a device. If a value is not allowed, you get an error that
+//! names the variable, because a value that we silently ignored would seem to have worked.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use gpustream_hal::{Error, ErrorKind, Result, environment};
 use crate::pool::PoolPolicy;
 use crate::staging::StagingOptions;
 
-/// The settings that a device takes from the environment.
+/// The settings of a device that come from the environment.
 #[derive(Clone, Copy)]
 pub struct Environment {
     pub(crate) pool: Option<PoolPolicy>,
     pub(crate) staging: StagingOptions,
     pub(crate) blocking: bool,
-    /// The time that drivers may take when the process ends.
+    /// How many seconds drivers may take when the process ends.
     pub exit_seconds: Option<u64>,
 }
 
@@ -22,9 +22,9 @@ impl Environment {
     /// Reads the variables.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a value that a variable does not have.
+    /// [`ErrorKind::InvalidArgument`] if a variable has a value that is not allowed.
     pub fn read() -> Result<Self> {
-        // Only checked here: `lint`, which knows no device, reads the variable again.
+        // We only check it here. `lint` reads the variable again, because it does not know devices.
         switch("GPUSTREAM_LINT")?;
         let pool = variable("GPUSTREAM_POOL", "`driver` or `none`", |text| match text {
             "0" => Some(None),
@@ -49,21 +49,21 @@ impl Environment {
     }
 }
 
-/// The trace of the whole process that the environment asks for.
+/// What the environment says about tracing the whole process.
 pub struct TraceSettings {
     /// The file to write.
     pub file: Option<PathBuf>,
-    /// Whether a report is printed at the end.
+    /// True if we print a report at the end.
     pub summary: bool,
-    /// Whether operations are ranges in the profilers of vendors.
+    /// True if operations are ranges in the vendors' profilers.
     pub ranges: bool,
 }
 
 impl TraceSettings {
-    /// Reads the settings; `%p` in the file's name is the number of the process.
+    /// Reads the settings. `%p` in the file's name stands for the process's id.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a value that is not allowed.
+    /// [`ErrorKind::InvalidArgument`] if a value is not allowed.
     pub fn read() -> Result<Self> {
         let file = environment::trusted("GPUSTREAM_TRACE");
         let file = file.map(|file| match file.to_str() {
@@ -83,7 +83,7 @@ fn switch(name: &str) -> Result<bool> {
     Ok(value.unwrap_or(false))
 }
 
-/// Returns the value of a variable, or `None` if the variable is not set or empty.
+/// Returns the value of a variable, or `None` if the variable is unset or empty.
 fn variable<T>(name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>> {
     let Some(value) = std::env::var_os(name) else { return Ok(None) };
     let text = value.to_string_lossy();
@@ -92,7 +92,9 @@ fn variable<T>(name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>)
         return Ok(None);
     }
     let refused = || {
-        let text = format!("{name}={text}: allowed is {allowed}; correct or unset it");
+        let text = format!(
+            "the environment has {name}={text}, but the value must be {allowed}; correct or unset it"
+        );
         Error::new(ErrorKind::InvalidArgument, text)
     };
     parse(text).map(Some).ok_or_else(refused)

@@ -1,8 +1,8 @@
-//! The thread that tells listeners what the library noticed: their code is the program's, and must not run on a thread that
-//! holds a lock of the library's.
+//! The thread that tells your listeners what the library noticed. A listener is your code, so it may do anything, and we
+//! cannot call it on a thread that holds one of our locks.
 //!
-//! The end of the process waits for what is left to tell, since a program often ends right behind the fault that it wants to be
-//! told of.
+//! The end of the process waits until we have told everything, because a program often ends right after the fault that it
+//! wants to hear about.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -17,21 +17,21 @@ type Telling = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct Queue {
     tellings: VecDeque<Telling>,
-    /// Whether a thread is at work.
+    /// True if our thread is running.
     has_thread: bool,
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { tellings: VecDeque::new(), has_thread: false });
 
-/// Runs `telling` on a thread that holds no lock, behind all earlier ones. Never blocks; this thread may hold any lock. Once the
-/// process is ending, `telling` is leaked.
+/// Runs `telling` on a thread that holds no lock, after all earlier ones. Never blocks, and you may hold any lock. If the
+/// process is ending, leaks `telling`.
 pub fn tell(telling: Telling) {
     let mut queue = lock(&QUEUE);
     queue.tellings.push_back(telling);
     if !queue.has_thread
         && let Some(hold) = ExitHold::of("events")
     {
-        // If no thread can be started, the next one tells this too.
+        // If we cannot start a thread now, the next call may, and that thread tells this too.
         let tell_all = move || tell_all(hold);
         queue.has_thread = thread::Builder::new().name("gpustream-events".into()).spawn(tell_all).is_ok();
     }
@@ -45,7 +45,7 @@ fn tell_all(_hold: ExitHold) {
             return;
         };
         drop(queue);
-        // A listener's panic must not keep the others from being told.
+        // If a listener panics, the others must still be told.
         let _ = panic::catch_unwind(AssertUnwindSafe(telling)).map_err(mem::forget);
     }
 }

@@ -1,4 +1,5 @@
-//! Failures that a driver does not know of, on their way from the work to the waits that come after it.
+//! Failures that the driver does not know of: a host closure panicked, or another library's work failed. We keep them until
+//! a wait that comes after the work reports them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +11,18 @@ use crate::deferred_drop::Untold;
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point, StreamId};
 
-/// The most failures that are kept for other streams.
+/// How many failures we keep for other streams.
 const MOST: usize = 64;
 
-/// The last failure of a stream's host closures, or of another library's work in it. The next wait for the stream reports
-/// it.
+/// The last such failure on a stream. The next wait for the stream reports it.
 #[derive(Default)]
 pub struct Failures {
-    /// Whether there may be one: waits look here first.
+    /// True if there may be one. Waits read this first, because it is cheaper than the lock.
     any: AtomicBool,
     last: Mutex<Option<Untold>>,
 }
 
-/// A failure of work at a point, for the streams that come after it.
+/// A failure of the work at a point, for the streams that come after it.
 struct Placed {
     point: Point,
     error: Untold,
@@ -30,9 +30,9 @@ struct Placed {
     told: SmallVec<[StreamId; 4]>,
 }
 
-/// The last failures of the process whose points are known. Locked behind a stream's.
+/// The process's last failures whose points we know. Lock a stream's failures first.
 static PLACED: Mutex<VecDeque<Placed>> = Mutex::new(VecDeque::new());
-/// Whether there are any: waits look here first.
+/// True if there are any. Waits read this first.
 static ANY_PLACED: AtomicBool = AtomicBool::new(false);
 
 impl Failures {
@@ -42,8 +42,8 @@ impl Failures {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Keeps the failure of the work at `point` for the stream's next wait, and for the next one of each stream that comes after
-    /// it. Other streams are told the first of several failures that come before the stream's next wait.
+    /// Keeps the failure of the work at `point` for the next wait on its stream, and for the next wait on each stream that
+    /// comes after it. If there are several failures before the stream's next wait, other streams hear of the first one.
     pub fn keep_at(&self, point: Point, error: Error) {
         let error = Untold::new(error);
         let mut last = lock(&self.last);
@@ -61,7 +61,7 @@ impl Failures {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Takes out the failure, so that it is reported once.
+    /// Takes out the failure and returns it, so that it is reported once.
     ///
     /// # Errors
     /// The failure, if there was one.
@@ -75,20 +75,21 @@ impl Failures {
     }
 }
 
-/// Whether [`report_before`] may have something to report.
+/// Returns true if [`report_before`] may have something to report.
 #[inline]
 pub fn any_placed() -> bool {
     ANY_PLACED.load(Ordering::Acquire)
 }
 
-/// Reports the failures of work on other streams that `stream`, whose clock this is, comes after: each once to each stream.
+/// Reports failures of other streams' work that `stream`, whose clock this is, comes after. It reports each failure once to
+/// each stream.
 ///
 /// # Errors
-/// The last one that the stream has not been told.
+/// The last failure that was not reported to the stream yet.
 pub fn report_before(stream: StreamId, clock: &Clock) -> Result<()> {
     let mut newest = None;
     for Placed { point, error, told } in lock(&PLACED).iter_mut() {
-        // A clock may have its own stream, as others know it.
+        // A clock may contain its own stream, because it is merged from clocks of others.
         if point.stream != stream && clock.covers(*point) && !told.contains(&stream) {
             told.push(stream);
             newest = Some(error.clone());
@@ -105,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// An error of the program. Its destructor looks at the failures, and tells on which thread that was.
+    /// An error whose destructor reports failures and sends the id of its thread.
     struct Mine(Arc<Failures>, mpsc::Sender<thread::ThreadId>);
 
     impl fmt::Debug for Mine {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_locked_when_an_error_is_dropped_that_nobody_was_told() {
+    fn nothing_is_locked_when_an_unreported_error_is_dropped() {
         let (told, dropped) = mpsc::channel();
         let error = |list: &Arc<Failures>| Error::external(Mine(list.clone(), told.clone()));
         let stream = StreamId::nth(u64::from(u32::MAX) - 2);
@@ -146,7 +147,7 @@ mod tests {
         list.keep(error(&list));
         list.keep_at(Point { stream, number: 1 }, Error::unsupported("another"));
         elsewhere();
-        // The list of the process is full in the end.
+        // In the end the process's list is full.
         for number in 1..=MOST as u64 + 1 {
             let list = Arc::new(Failures::default());
             let stream = StreamId::nth(u64::from(u32::MAX) + number);
@@ -154,7 +155,7 @@ mod tests {
             drop(list);
         }
         elsewhere();
-        // One that the program is told is the program's.
+        // An error that was reported belongs to the caller.
         let list = Arc::new(Failures::default());
         list.keep(error(&Arc::default()));
         let told = list.report();

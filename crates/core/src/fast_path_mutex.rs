@@ -24,7 +24,7 @@ pub struct FastPathMutex<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is only reached through a guard, of which there is one at a time: see the type.
+// SAFETY: `value` is only reached through a guard, and there is one guard at a time: see the type.
 unsafe impl<T: Send> Sync for FastPathMutex<T> {}
 
 impl<T> FastPathMutex<T> {
@@ -38,7 +38,8 @@ impl<T> FastPathMutex<T> {
         }
     }
 
-    /// Returns whether the fast path is enabled, as far as one can know without the mutex.
+    /// Returns true if the fast path is enabled. Without the mutex, that may have changed by the time you look at the
+    /// answer.
     #[inline]
     pub(crate) fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Acquire)
@@ -50,14 +51,14 @@ impl<T> FastPathMutex<T> {
         self.guard()
     }
 
-    /// Locks the mutex unless somebody has it.
+    /// Locks the mutex if it is free.
     pub(crate) fn try_lock(&self) -> Option<FastPathMutexGuard<'_, T>> {
         self.mutex.try_lock().then(|| self.guard())
     }
 
     #[inline]
     fn guard(&self) -> FastPathMutexGuard<'_, T> {
-        // The mutex is needed to change this.
+        // Only the holder of the mutex changes this, and we hold it.
         if self.is_enabled() {
             self.spin_until_taken();
         }
@@ -73,10 +74,10 @@ impl<T> FastPathMutex<T> {
         }
     }
 
-    /// Takes the value by the fast path, unless that is disabled or another thread has the value.
+    /// Takes the value by the fast path. Returns `None` if that is disabled or another thread has the value.
     #[inline]
     pub(crate) fn enter(&self) -> Option<FastPathGuard<'_, T>> {
-        // The model may switch threads here.
+        // `shuttle` may switch threads here.
         #[cfg(shuttle)]
         thread::yield_now();
         if self.busy.swap(true, Ordering::Acquire) {
@@ -88,15 +89,15 @@ impl<T> FastPathMutex<T> {
     }
 }
 
-/// Access to the value of a [`FastPathMutex`] that is locked.
+/// Access to the value of a locked [`FastPathMutex`].
 pub struct FastPathMutexGuard<'a, T> {
     mutex: &'a FastPathMutex<T>,
-    /// A mutex is unlocked by the thread that locked it.
+    /// The thread that locked a mutex must unlock it.
     not_send: PhantomData<*const ()>,
 }
 
 impl<T> FastPathMutexGuard<'_, T> {
-    /// Unlocks the mutex, in the function that calls this: a guard's drop may be a call of another function.
+    /// Unlocks the mutex. This is inlined into the caller, because dropping a guard may be a call to another function.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub(crate) fn unlock(self) {
@@ -111,11 +112,11 @@ impl<T> FastPathMutexGuard<'_, T> {
             cold_path();
             self.mutex.busy.store(false, Ordering::Release);
         }
-        // SAFETY: the guard holds the mutex, and is used no more.
+        // SAFETY: the guard holds the mutex, and is not used again.
         unsafe { self.mutex.mutex.unlock() };
     }
 
-    /// Enables the fast path, or disables it.
+    /// Enables or disables the fast path.
     pub(crate) fn enable_fast_path(&mut self, enable: bool) {
         if enable == self.mutex.is_enabled() {
             return;
@@ -154,7 +155,7 @@ impl<T> Drop for FastPathMutexGuard<'_, T> {
     }
 }
 
-/// Access to the value of a [`FastPathMutex`] that was taken by the fast path.
+/// Access to the value of a [`FastPathMutex`], taken by the fast path.
 pub(crate) struct FastPathGuard<'a, T> {
     mutex: &'a FastPathMutex<T>,
 }

@@ -1,4 +1,4 @@
-//! Host closures in stream order: the values that a driver gets with its callback.
+//! Host closures in stream order: the value that we give a driver along with its callback.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use crate::trace::{self, InstantKind};
 use crate::track::Clock;
 use crate::{process, reentrancy};
 
-/// A closure on its way through the driver.
+/// A closure that the driver calls once, in stream order.
 pub struct HostCall {
     closure: Box<dyn FnOnce() + Send>,
     failures: Arc<Failures>,
@@ -34,7 +34,7 @@ impl HostCall {
         Box::into_raw(Box::new(self)).cast()
     }
 
-    /// Takes back a call that the driver was given.
+    /// Takes back a call that we gave to the driver.
     ///
     /// # Safety
     /// `data` came from [`into_raw`](Self::into_raw) and is not used again.
@@ -44,7 +44,7 @@ impl HostCall {
     }
 }
 
-/// A closure on its way through a device that runs it in parts, on several threads at once.
+/// A closure that a device calls in parts, on several threads at once.
 pub struct PartsCall {
     closure: PartClosure,
     /// The parts that have not ended.
@@ -53,7 +53,7 @@ pub struct PartsCall {
     past: Clock,
 }
 
-/// A closure that is called with the number of each part.
+/// A closure that is called once for each part, with the part's number.
 pub type PartClosure = Arc<dyn Fn(u32) + Send + Sync>;
 
 impl PartsCall {
@@ -66,7 +66,7 @@ impl PartsCall {
         Box::into_raw(Box::new(self)).cast()
     }
 
-    /// Takes back a call that the device was given.
+    /// Takes back a call that we gave to the device.
     ///
     /// # Safety
     /// `data` came from [`into_raw`](Self::into_raw) and is not used again.
@@ -76,7 +76,7 @@ impl PartsCall {
     }
 }
 
-/// Runs a part of a [`PartsCall`]; the device calls this. The last part to end frees the call.
+/// Runs a part of a [`PartsCall`]. The device calls this. The part that ends last frees the call.
 ///
 /// # Safety
 /// `data` came from [`PartsCall::into_raw`], and each part is called once.
@@ -84,40 +84,41 @@ pub unsafe extern "C" fn run_part(data: *mut c_void, part: u32) {
     // SAFETY: the call is freed when its last part has ended, so not before this one.
     let call = unsafe { &*data.cast_const().cast::<PartsCall>() };
     run_inside(|| (call.closure)(part), Some(&call.failures), call.past.clone());
-    // Orders the work of all parts before the end of the call.
+    // Acquire and release, so that the work of all parts comes before the end of the call.
     if call.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-        // SAFETY: no part is left, so nobody else has the call.
+        // SAFETY: no part is left, so no other thread uses the call.
         let PartsCall { closure, failures, past, .. } = unsafe { PartsCall::from_raw(data) };
         run_inside(|| drop(closure), Some(&failures), past);
     }
 }
 
-/// A closure that a graph runs at each launch.
+/// A closure that a graph runs in each launch.
 ///
-/// A node of the graph has the address of this value. A driver may look into the node only when a run reaches the node
-/// (HIP does), so the node is never given another address while runs are pending. Instead the closure of a run is
-/// chosen here, by the number of the run. The runs of one executable follow each other.
+/// The graph's node holds the address of this value. You may give the node another closure while earlier launches are still
+/// pending, and those must call the old one. We cannot simply put another address into the node, because a driver may read
+/// the node only when a run reaches it (HIP does). So the node keeps its address, and we choose the closure here, by the
+/// number of the run. That works because the runs of one executable follow each other.
 pub struct RepeatedCall {
     runs: Mutex<Runs>,
-    /// The number of parts that each run is divided in; `None` for a closure that is called once.
+    /// How many parts each run has; `None` if the closure is called once.
     parts: Option<NonZeroU32>,
-    /// The call of the same node in the recorded graph, where that is another call: parents copy the recorded graph.
+    /// The same node's call in the recorded graph, if that is a different one. Parents copy the recorded graph.
     recorded: Option<Arc<Self>>,
 }
 
 struct Runs {
-    /// The closures in the order of their runs, each with the number of its first run. The first one is that of the run
-    /// that begins next, or of an earlier run.
+    /// The closures in the order of their runs, each with the number of its first run. The first closure belongs to the run
+    /// that begins next, or to an earlier one.
     closures: VecDeque<(u64, PartClosure)>,
     launched: u64,
     begun: u64,
-    /// The run in parts whose parts have begun and not all ended.
+    /// The run whose parts have begun and not all ended, if the closure has parts.
     current: Option<RunInParts>,
-    /// The streams that report panics: those of runs that have not begun, each with the number of the first such run.
+    /// Where the runs that have not begun report panics, each with the number of the first such run.
     streams: VecDeque<(u64, Arc<Failures>)>,
 }
 
-/// One run of a closure in parts. The runs of one executable follow each other, so there is one at a time.
+/// One run of a closure that has parts. The runs of one executable follow each other, so there is one at a time.
 struct RunInParts {
     closure: Option<PartClosure>,
     failures: Option<Arc<Failures>>,
@@ -130,7 +131,7 @@ impl RepeatedCall {
         Self::of(Arc::new(move |_| closure()), None, None)
     }
 
-    /// Creates the call of a closure that is called for each part.
+    /// Creates a call whose closure is called once for each part.
     pub fn in_parts(closure: PartClosure, parts: NonZeroU32) -> Self {
         Self::of(closure, Some(parts), None)
     }
@@ -141,7 +142,7 @@ impl RepeatedCall {
         Self { runs: Mutex::new(runs), parts, recorded }
     }
 
-    /// Returns the work of a node that makes this call, which the node's graph keeps.
+    /// Returns the work for a node that makes this call. The node's graph must keep the call alive.
     pub fn work(self: &Arc<Self>) -> Work<'static> {
         let data = Arc::as_ptr(self).cast_mut().cast();
         match self.parts {
@@ -150,14 +151,14 @@ impl RepeatedCall {
         }
     }
 
-    /// Creates the call for the executable's own node. A closure that is put into that node later changes neither the
-    /// recorded graph nor its parents.
+    /// Creates a call for the node of an executable. So if you set that node to another closure later, the recorded graph
+    /// and its parents do not change.
     pub fn for_executable(self: &Arc<Self>) -> Option<Self> {
         let newest = lock(&self.runs).closures.back().map(|(_, closure)| closure.clone())?;
         Some(Self::of(newest, self.parts, Some(self.clone())))
     }
 
-    /// Returns the call that the recorded graph has.
+    /// Returns the recorded graph's call.
     pub(crate) fn recorded(self: &Arc<Self>) -> Arc<Self> {
         self.recorded.as_ref().unwrap_or(self).clone()
     }
@@ -172,18 +173,18 @@ impl RepeatedCall {
         runs.launched += 1;
     }
 
-    /// Takes back the count of a launch that the driver refused.
+    /// Undoes [`launched_on`](Self::launched_on) if the driver refused the launch.
     pub fn not_launched(&self) {
         lock(&self.runs).launched -= 1;
     }
 
-    /// Returns whether a run has been launched that has not called the closure yet.
+    /// Returns true if a run has been launched that has not called the closure yet.
     pub fn is_pending(&self) -> bool {
         let runs = lock(&self.runs);
         runs.begun < runs.launched
     }
 
-    /// Gives the closure of `other` to the runs launched from now on.
+    /// Uses the closure of `other` in the runs that are launched from now on.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the closures do not run in the same number of parts.
@@ -193,8 +194,9 @@ impl RepeatedCall {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "the node's closure runs in {} parts, and the new one in {}; give it one with as many, or build the \
-                     graph anew (a closure of `host_fn_repeat` is not divided in parts)",
+                    "the node's closure runs in {} parts and the new closure in {}, and an executable cannot change that. \
+                     Use a closure with as many parts, or build the graph again (a closure of `host_fn_repeat` has one \
+                     part)",
                     count(self.parts),
                     count(other.parts)
                 ),
@@ -204,7 +206,7 @@ impl RepeatedCall {
         let Some(closure) = newest else { return Ok(()) };
         let mut runs = lock(&self.runs);
         let first = runs.launched;
-        // The last closure has had no run.
+        // True if the last closure has had no run.
         let unused = if runs.closures.back().is_some_and(|(from, _)| *from == first) {
             runs.closures.pop_back()
         } else {
@@ -228,7 +230,7 @@ impl Drop for RepeatedCall {
 }
 
 impl Runs {
-    /// Takes out the closures whose runs have all begun.
+    /// Takes out the closures that no further run will call.
     fn pass(&mut self) -> SmallVec<[PartClosure; 1]> {
         let mut passed = SmallVec::new();
         while self.closures.get(1).is_some_and(|(from, _)| *from <= self.begun) {
@@ -249,8 +251,8 @@ impl Runs {
     }
 }
 
-/// Runs the closure of a graph's node; the driver calls this. A panic is reported by the stream that the graph was
-/// launched on.
+/// Runs a graph node's closure. The driver calls this. If the closure panics, the stream that the graph was launched on
+/// reports it.
 ///
 /// # Safety
 /// `data` points to a [`RepeatedCall`] that is alive.
@@ -259,7 +261,8 @@ pub unsafe extern "C" fn run_repeated(data: *mut c_void) {
     let call = unsafe { &*data.cast_const().cast::<RepeatedCall>() };
     let (closure, failures, passed) = lock(&call.runs).begin();
     let run = move || {
-        // Dropped inside the closure's bounds: the values that these closures own may panic, or call the library.
+        // Dropped here, where we treat it like the closure itself: the values that these closures own may panic, or call
+        // the library.
         drop(passed);
         if let Some(closure) = closure {
             closure(0);
@@ -268,8 +271,8 @@ pub unsafe extern "C" fn run_repeated(data: *mut c_void) {
     run_inside(run, failures.as_deref(), Clock::default());
 }
 
-/// Runs one part of the closure of a graph's node, as [`run_repeated`] does; the device calls this. The first part of a run
-/// chooses the closure.
+/// Runs one part of a graph node's closure, like [`run_repeated`]. The device calls this. The first part of a run chooses
+/// the closure.
 ///
 /// # Safety
 /// `data` points to a [`RepeatedCall`] that is alive. Each part of a run is called once, and runs follow each other.
@@ -301,21 +304,21 @@ unsafe extern "C" fn run_repeated_part(data: *mut c_void, part: u32) {
     });
     let ended = if is_last { runs.current.take() } else { None };
     drop(runs);
-    // Another closure may have taken the place of this one, which then goes here.
+    // If another closure has replaced this one meanwhile, this drops it.
     run_inside(move || drop(ended), failures.as_deref(), Clock::default());
 }
 
-/// Runs a [`HostCall`]; the driver calls this.
+/// Runs a [`HostCall`]. The driver calls this.
 ///
 /// # Safety
 /// `data` came from [`HostCall::into_raw`] and is not used again.
 pub unsafe extern "C" fn run(data: *mut c_void) {
-    // SAFETY: by this function's contract; the driver calls once, with the pointer it was given.
+    // SAFETY: by this function's contract. The driver calls once, with the pointer that we gave it.
     let HostCall { closure, failures, past } = unsafe { HostCall::from_raw(data) };
     run_inside(closure, Some(&failures), past);
 }
 
-/// Runs your closure at a place where the driver must not be called and nothing may unwind.
+/// Runs your closure in a place where it must not call the driver and nothing may unwind.
 fn run_inside(closure: impl FnOnce(), failures: Option<&Failures>, past: Clock) {
     if trace::is_on() {
         trace::instant("host closure", None, InstantKind::HostClosure);

@@ -6,13 +6,14 @@ use gpustream_hal::{DeviceInfo, Error, ErrorKind, FunctionInfo, LaunchConfig, Re
 /// How many threads a block has if we choose.
 pub const BLOCK: u32 = 256;
 
-/// The shape and attributes of a launch, as asked for. It has no padding, so that two of them are compared as bytes.
+/// The shape and attributes of a launch, as you asked for it. It has no padding, so that we can compare two of them as
+/// bytes.
 #[derive(Clone, Copy, Debug, NoUninit)]
 #[repr(C)]
 pub struct LaunchRequest {
-    /// The grid, in blocks, or the elements that it is for.
+    /// The grid in blocks, or how many elements it is for.
     pub extent: [usize; 3],
-    /// Threads of a block, if you choose them.
+    /// How many threads a block has, if you choose that.
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub shared: u32,
@@ -35,7 +36,7 @@ impl Eq for LaunchRequest {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, NoUninit)]
 #[repr(u16)]
 pub enum Grid {
-    /// The extent is the grid.
+    /// The extent is the grid itself.
     Exact,
     /// At least one thread per element.
     Covering,
@@ -62,8 +63,8 @@ impl LaunchRequest {
         matches!(self.grid, Grid::Strided | Grid::Filling)
     }
 
-    /// Returns the shape of a launch in a row, without attributes and within `limits`, which most launches are. `None` for
-    /// any other.
+    /// Returns the shape of a usual launch: one in a row, without attributes and within `limits`. Returns `None` for any
+    /// other launch.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn usual(&self, limits: &RowLimits) -> Option<LaunchConfig> {
@@ -86,10 +87,10 @@ impl LaunchRequest {
         Some(config)
     }
 
-    /// Returns the shape that this launch has on a device.
+    /// Returns the launch's shape on a device.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLaunch`] if the device's limits are exceeded, with the limit.
+    /// [`ErrorKind::InvalidLaunch`] if the launch exceeds a limit of the device. The error names the limit.
     pub fn resolve(&self, info: &DeviceInfo) -> Result<LaunchConfig> {
         let [elements, ..] = self.extent.map(|extent| extent as u64);
         let (mut grid, block) = match self.grid {
@@ -104,7 +105,7 @@ impl LaunchRequest {
         };
         if self.cluster != [1, 1, 1] && self.grid != Grid::Exact {
             for (blocks, cluster) in grid.iter_mut().zip(self.cluster) {
-                // A number that overflows is beyond every limit, and the error below says so.
+                // If this overflows, the number exceeds every limit, and the error below says so.
                 *blocks = blocks.checked_next_multiple_of(u64::from(cluster.max(1))).unwrap_or(u64::MAX);
             }
         }
@@ -124,14 +125,14 @@ impl LaunchRequest {
     }
 }
 
-/// The limits of a kernel's launches in a row on its device, within which nothing else needs a look.
+/// The limits for a kernel's launches in a row on its device. A launch within them needs no other check.
 #[derive(Clone, Copy, Debug)]
 pub struct RowLimits {
-    /// Zero for a kernel of which even a launch without dynamic shared memory needs one.
+    /// Zero if even a launch without dynamic shared memory needs another check.
     blocks: u32,
-    /// Threads of a block.
+    /// How many threads a block may have.
     threads: u32,
-    /// Dynamic shared memory per block, in bytes, for which the driver need not be asked.
+    /// How many bytes of dynamic shared memory a block may have without our asking the driver.
     shared: u32,
 }
 
@@ -146,7 +147,7 @@ impl RowLimits {
     }
 }
 
-/// Returns the most threads that a block of the kernel may have on the device.
+/// Returns how many threads a block of the kernel may have on the device.
 pub fn most_threads(device: &DeviceInfo, kernel: FunctionInfo) -> u32 {
     match kernel.max_threads_per_block {
         0 => device.limits.max_threads_per_block,
@@ -154,8 +155,8 @@ pub fn most_threads(device: &DeviceInfo, kernel: FunctionInfo) -> u32 {
     }
 }
 
-/// Returns the quotient, rounded up. Block sizes are nearly always powers of two, and a division costs more than all
-/// the rest.
+/// Returns the quotient, rounded up. We use shifts if we can, because block sizes are nearly always powers of two and a
+/// division costs more than all the rest.
 #[inline]
 const fn blocks(elements: u64, threads: u64) -> u64 {
     if threads.is_power_of_two() {
@@ -166,7 +167,7 @@ const fn blocks(elements: u64, threads: u64) -> u64 {
     }
 }
 
-/// Returns the shape of that many blocks and threads in x.
+/// Returns the shape with that many blocks and threads along x.
 #[inline]
 const fn in_a_row((blocks, threads): (u64, u32)) -> ([u64; 3], [u32; 3]) {
     ([blocks, 1, 1], [threads, 1, 1])
@@ -176,7 +177,8 @@ const fn in_a_row((blocks, threads): (u64, u32)) -> ([u64; 3], [u32; 3]) {
 /// pass. If the grid fills the device once and goes over the arrays again and again, it reaches 4074.
 const ELEMENTS_PER_THREAD: u64 = 8;
 
-/// The most blocks of a strided launch; with [`BLOCK`] threads each, the grid stays below HIP's limit of 2^32 threads.
+/// How many blocks a strided launch may have. With [`BLOCK`] threads each, the grid stays below HIP's limit of 2^32
+/// threads.
 const MOST_BLOCKS: u64 = 1 << 23;
 
 /// Returns a grid with a few elements per thread. If there is enough work, it has enough blocks to fill the device.
@@ -189,16 +191,16 @@ fn strided(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     (pass.max(fill), block)
 }
 
-/// How often [`Grid::Filling`] fills the device, if there is work for that. Registers often let fewer blocks be resident
-/// than threads alone would, and then a grid that is made to fit once ends in a wave that is half empty: an H200 sums 4320
-/// GB/s with once, 4560 with eight times.
+/// How often [`Grid::Filling`] fills the device, if there is enough work. Because of registers, often fewer blocks can be
+/// resident than the number of threads allows. Then a grid that should fit once ends in a wave that is half empty. An H200
+/// sums 4320 GB/s if the grid fills it once, and 4560 if it does so eight times.
 const FILLS: u64 = 8;
 
-/// Returns a grid of enough blocks for every multiprocessor to be full, and no more than there is work for. Where a
-/// block's threads run one after the other, one thread per block and a few blocks per core make the longest runs.
+/// Returns a grid with enough blocks to fill every multiprocessor, but no more than there is work for. If a block's threads
+/// run one after the other, we use one thread per block and a few blocks per core, because that makes the longest runs.
 fn filling(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     if info.quirks.serial_threads {
-        // A block should be worth its dispatch, and more blocks than workers even out the load.
+        // A block should be worth its dispatch, but we want more blocks than workers to even out the load.
         let blocks = (elements / 16_384).clamp(1, u64::from(info.multiprocessors) * 4);
         return (blocks, 1);
     }
@@ -209,7 +211,7 @@ fn filling(info: &DeviceInfo, elements: u64) -> (u64, u32) {
     (once.max(several), BLOCK)
 }
 
-/// Returns the error for the first of a launch's sizes that the device does not allow.
+/// Returns the error for the first size in the launch that the device does not allow.
 #[cold]
 fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
     let sizes = (0..3).flat_map(|axis| {
@@ -224,7 +226,7 @@ fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
     Error::new(
         ErrorKind::InvalidLaunch,
         format!(
-            "{asked} {what} along {}; {}:{} allows 1 to {limit}",
+            "the launch asks for {asked} {what} along {}; {}:{} allows 1 to {limit}, so change the grid or the block",
             ["x", "y", "z"][axis],
             info.backend,
             info.ordinal
@@ -236,7 +238,7 @@ fn beyond_device(grid: [u64; 3], block: [u32; 3], info: &DeviceInfo) -> Error {
 mod tests {
     use super::*;
 
-    /// Goes through launches around each limit, of which most are usual.
+    /// Goes through launches around each limit. Most of them are usual.
     #[test]
     fn usual_launch_has_the_shape_that_any_launch_has() {
         let mut device = DeviceInfo::new(gpustream_hal::BackendName::new("test"), 0);

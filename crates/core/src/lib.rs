@@ -27,7 +27,7 @@
 //! | [`operation`]: one operation as a value | the memory touched, the driver's calls, the values kept | streams, recordings |
 //! | [`memory`]: blocks, host guards, page-locked memory | the tracker | streams, pools |
 //! | [`module_core`]: a loaded module | the driver's handle | kernels |
-//! | [`deferred_drop`]: values of the program that the library drops | threads | what they are |
+//! | [`deferred_drop`]: your values that the library drops | threads | what they are |
 //! | [`host_call`], [`reentrancy`], [`failures`]: host closures, what waits report | threads, clocks, the end of the process | streams |
 //! | [`launch`]: a launch's shape, as asked for and on a device | a device's limits | kernels |
 //! | [`lint`]: advice | source lines | the operations that serialise |

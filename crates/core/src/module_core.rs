@@ -1,4 +1,4 @@
-//! A module as the driver has it: loaded code, until it is unloaded.
+//! A module in the driver: code that is loaded, until we unload it.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use crate::deferred_drop::ForeignOwner;
 use crate::reentrancy;
 use crate::sync::Mutex;
 
-/// A loaded module, which is let go when its last kernel is dropped and done.
+/// A loaded module. We let go of it once its last kernel is dropped and done.
 pub struct ModuleCore {
     raw: RawModule,
     loader: Loader,
 }
 
-/// The party that loaded a module.
+/// Who loaded a module, and so who unloads it.
 enum Loader {
-    /// This library, which unloads it.
+    /// We did, and we unload it.
     Ours(Arc<dyn hal::Device>),
-    /// Somebody else, whose owner of the module is dropped.
+    /// You or another library did. We only drop the owner that we were given.
     Foreign { _owner: Mutex<ForeignOwner> },
 }
 
 impl ModuleCore {
-    /// Takes over a module that `device` has loaded.
+    /// Takes a module that `device` has loaded. We will unload it.
     ///
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
@@ -31,10 +31,10 @@ impl ModuleCore {
         Self { raw, loader: Loader::Ours(device) }
     }
 
-    /// Makes a value of a module that somebody else loaded and `owner` keeps loaded.
+    /// Makes a value for a module that we did not load. It stays loaded as long as `owner` lives.
     ///
     /// # Safety
-    /// The caller keeps [the crate's contract](crate#safety), but for the module's owner.
+    /// The caller keeps [the crate's contract](crate#safety), except that `owner` owns the module.
     pub unsafe fn foreign(raw: RawModule, owner: ForeignOwner) -> Self {
         Self { raw, loader: Loader::Foreign { _owner: Mutex::new(owner) } }
     }
@@ -50,8 +50,7 @@ impl Drop for ModuleCore {
         let Loader::Ours(device) = &self.loader else { return };
         let (device, raw) = (device.clone(), self.raw);
         reentrancy::outside(move || {
-            // SAFETY: no handle is left, and the device drops a parked module only when no kernel of the module can
-            // run.
+            // SAFETY: no handle is left, and the device drops a parked module only once none of its kernels can be running.
             let _ = unsafe { device.module_unload(raw) };
         });
     }

@@ -25,7 +25,7 @@ pub fn call_site(label: &'static str) -> CallSite {
 /// Runs `work`. If it fails, the error names this call.
 ///
 /// # Errors
-/// That of `work`.
+/// The error of `work`.
 #[inline]
 pub fn named<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
     work().map_err(|error| error.with_call_site(call_site))
@@ -34,7 +34,7 @@ pub fn named<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result
 /// Runs `work`, which calls our own public interface. If it fails, the error names this call instead of the inner ones.
 ///
 /// # Errors
-/// That of `work`.
+/// The error of `work`.
 #[inline]
 pub fn on_behalf<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
     work().map_err(|error| error.at_call_site(call_site))
@@ -90,7 +90,7 @@ pub struct KernelLaunch<'a, A> {
     pub caller: &'a Caller,
     pub function: RawFunction,
     pub request: &'a LaunchRequest,
-    /// The arguments, of any type that can be shown as an [`Argument`].
+    /// The arguments. They can be of any type that we can show as an [`Argument`].
     pub args: &'a [A],
 }
 
@@ -129,15 +129,15 @@ impl<'a> DriverCalls<'a> {
             Self::Work(_) => Err(no_node()),
             Self::Batch(_) => Err(not_a_node("make one node of a batch of copies; add a node for each copy")),
             Self::Several(..) => {
-                Err(not_a_node("make one node of an operation that takes several calls; split it"))
+                Err(not_a_node("make one node of an operation that takes several driver calls; split it"))
             }
             Self::External { .. } | Self::Elsewhere => Err(not_a_node(
-                "make a node of calls of another library that way; pass the calls to `GraphBuilder::external`",
+                "make a node of another library's calls that way; pass the calls to `GraphBuilder::external`",
             )),
         }
     }
 
-    /// Returns whether the operation is a kernel whose blocks wait for each other.
+    /// Returns true if the operation is a kernel whose blocks wait for each other.
     pub(crate) fn is_cooperative(&self) -> bool {
         matches!(self, Self::Work(work) if work.is_cooperative())
     }
@@ -168,7 +168,7 @@ impl<'a> DriverCalls<'a> {
         }
     }
 
-    /// Returns what a trace says of the operation.
+    /// Returns what a trace says about the operation.
     pub(crate) fn traced(&self) -> trace::WorkKind {
         match self {
             Self::Work(work) => trace::timeline_kind(work.kind()),
@@ -182,7 +182,8 @@ impl<'a> DriverCalls<'a> {
         }
     }
 
-    /// Makes the calls on `stream`, which is being captured: drivers record single copies alone.
+    /// Makes the calls on `stream`, which is being captured. A driver cannot record a batch of copies, so we make single
+    /// ones.
     ///
     /// # Safety
     /// As for [`enqueue`](Self::enqueue).
@@ -197,44 +198,45 @@ impl<'a> DriverCalls<'a> {
     }
 }
 
-/// The value, besides the memory, that must live as long as a graph into which the operation is recorded.
+/// What a graph must keep alive, in addition to the memory, if it records the operation.
 #[derive(Clone, Copy)]
 pub enum Retained<'a> {
     Nothing,
     /// A kernel's module.
     Kernel {
         module: &'a Arc<ModuleCore>,
-        /// The sizes of the kernel's parameters in bytes, where they are known.
+        /// How many bytes each parameter has, if we know that.
         sizes: Option<&'a Arc<[usize]>>,
-        /// The launch as it was asked for.
+        /// The launch as you asked for it.
         request: &'a LaunchRequest,
     },
     Closure(&'a Arc<RepeatedCall>),
 }
 
-/// Returns the error for something that cannot be part of a recording.
+/// Returns the error for something that cannot be part of a recording. `what` completes "you cannot …".
 #[cold]
 pub fn refused(what: &str) -> Error {
-    Error::new(ErrorKind::Captured, format!("a capture is being recorded, and one cannot {what}"))
+    Error::new(ErrorKind::Captured, format!("a capture is being recorded, so you cannot {what}"))
 }
 
-/// Returns the error for something that cannot be a node of a graph, or be done on a stream that stands for one.
+/// Returns the error for something that cannot be a node of a graph, or that you cannot do on a stream that stands for one.
+/// `what` completes "you cannot …".
 #[cold]
 pub fn not_a_node(what: &str) -> Error {
-    Error::new(ErrorKind::NotANode, format!("nodes of a graph are being made, and one cannot {what}"))
+    Error::new(ErrorKind::NotANode, format!("a node of a graph is being made or set, so you cannot {what}"))
 }
 
-/// Returns the error for something that is no single node.
+/// Returns the error for a call that cannot be a node.
 #[cold]
 pub fn no_node() -> Error {
-    not_a_node("do that in a node; nodes are kernels, copies, fills and host closures")
+    not_a_node("do this in a node; a node can be a kernel, a copy, a fill or a host closure")
 }
 
-/// Returns the error for two operations that conflict and that the user did not order.
+/// Returns the error for two operations that conflict, if you order operations yourself and forgot these.
 #[cold]
 pub(crate) fn hazard(new: CallSite, old: CallSite) -> Error {
     let message = format!(
-        "{new} touches memory that {old} used last on another stream, and nothing orders the two; record an event \
+        "{new} touches memory that {old} used last on another stream, and nothing orders the two. Record an event \
          after the earlier one and make this stream wait for it (`let e = a.record()?; b.wait(&e)?`), or use \
          Tracking::Auto"
     );

@@ -1,5 +1,5 @@
-//! A folder that nobody but this user and root can write to, for files that are loaded as code. Root is trusted: it can do
-//! all that this user can, and bakes folders into images of containers.
+//! A folder for files that we load as code, so no one but this user and root may be able to write to it. We trust root,
+//! because root can do all that this user can, and container images contain folders that root made.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -12,16 +12,16 @@ use std::time::{Duration, SystemTime};
 
 use gpustream_hal::file_limit;
 
-/// Length of the longest file that is read, in bytes.
+/// The longest file that we read, in bytes.
 const MOST: u64 = 1 << 30;
 
-/// An open folder that only this user, or only root, can write to. Files are opened relative to the open folder and not by its path,
-/// so the folder that was checked is the one that is used, whatever happens to the path meanwhile.
+/// An open folder that only this user, or only root, can write to. We open files relative to the open folder and not by its
+/// path. So we use the very folder that we checked, even if the path leads to another one by now.
 pub(crate) struct PrivateFolder(File);
 
 impl PrivateFolder {
-    /// Opens the folder at `path`, which is created with mode 0700 if it is missing. If others can write to that
-    /// folder, or it cannot be opened, opens a folder of this user's own inside it.
+    /// Opens the folder at `path`. If it is missing, creates it with mode 0700. If other users can write to it, or we
+    /// cannot open it, opens a folder inside it that belongs to this user.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let own = || path.join(format!("gpustream-{}", effective_user()));
         Self::open_private(path).or_else(|error| Self::open_private(&own()).map_err(|_| error))
@@ -29,24 +29,24 @@ impl PrivateFolder {
 
     fn open_private(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        // Without `O_NOFOLLOW` a link would be followed before its owner is checked.
+        // Without `O_NOFOLLOW` we would follow a link before we check who owns it.
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         if is_trusted(&folder.metadata()?) {
             return Ok(Self(folder));
         }
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can write to the folder"))
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "other users can write to the folder"))
     }
 
-    /// Reads an ordinary file of this user's or root's; any other file is an error.
+    /// Reads a file. It must be an ordinary file that belongs to this user or to root.
     pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        // Opened without blocking, in case the name belongs to a pipe.
+        // Opened without blocking, because the name may belong to a pipe.
         let mut file = self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() || !is_trusted(&metadata) || metadata.len() > MOST {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "not an ordinary file of this user's or root's",
+                "it is not an ordinary file that belongs to this user or to root",
             ));
         }
         let mut bytes = Vec::with_capacity(metadata.len() as usize);
@@ -54,8 +54,8 @@ impl PrivateFolder {
         Ok(bytes)
     }
 
-    /// Writes `bytes` to the file `temporary`, and then renames that file to `name`, in place of an earlier file of
-    /// that name. So readers never see half a file.
+    /// Writes `bytes` to the file `temporary` and then renames it to `name`, which replaces an earlier file of that name.
+    /// So readers never see half a file.
     pub(crate) fn write(&self, name: &str, temporary: &str, bytes: &[u8]) -> io::Result<()> {
         file_limit::check(bytes.len() as u64)?;
         let mut file = self.open_at(temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
@@ -65,7 +65,7 @@ impl PrivateFolder {
             done(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) }).map(drop)
         });
         if written.is_err() {
-            // Nothing can be done about a failure.
+            // If this fails, there is nothing that we could do.
             let _ = self.remove(temporary);
         }
         written
@@ -78,13 +78,13 @@ impl PrivateFolder {
         done(unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
     }
 
-    /// Returns the ordinary files.
+    /// Lists the ordinary files.
     pub(crate) fn files(&self) -> io::Result<Vec<Listed>> {
         let mut files = Vec::new();
-        // The open folder, wherever its path leads to meanwhile.
+        // This lists the folder that we opened, even if its path leads elsewhere by now.
         for entry in fs::read_dir(format!("/proc/self/fd/{}", self.0.as_raw_fd()))? {
             let entry = entry?;
-            // Another process may have removed it.
+            // Another process may have removed the file.
             let Ok(metadata) = entry.metadata() else { continue };
             if let (Ok(name), true) = (entry.file_name().into_string(), metadata.is_file()) {
                 files.push(Listed { name, bytes: metadata.len(), modified: metadata.modified()? });
@@ -93,7 +93,7 @@ impl PrivateFolder {
         Ok(files)
     }
 
-    /// Gives a file of this user's the present time, if its own is older than `age`.
+    /// Sets a file's modification time to now if it is older than `age`. The file must belong to this user.
     pub(crate) fn renew(&self, name: &str, age: Duration) -> io::Result<()> {
         let file = self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK)?;
         let now = SystemTime::now();
@@ -103,7 +103,7 @@ impl PrivateFolder {
         Ok(())
     }
 
-    /// Opens a file of this folder; a link is an error.
+    /// Opens a file in this folder. A link is an error.
     fn open_at(&self, name: &str, flags: libc::c_int) -> io::Result<File> {
         let name = c_name(name)?;
         let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -114,7 +114,7 @@ impl PrivateFolder {
     }
 }
 
-/// A file of a folder.
+/// A file in the folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub(crate) name: String,
@@ -122,7 +122,7 @@ pub(crate) struct Listed {
     pub(crate) modified: SystemTime,
 }
 
-/// Returns whether this user or root owns the file, and nobody else can write to it.
+/// Returns true if this user or root owns the file and no other user can write to it.
 fn is_trusted(metadata: &Metadata) -> bool {
     may_trust(metadata.uid(), metadata.mode(), effective_user())
 }
@@ -140,7 +140,7 @@ fn c_name(name: &str) -> io::Result<CString> {
     Ok(CString::new(OsStr::new(name).as_bytes())?)
 }
 
-/// Returns the answer of a system call, or its error.
+/// Returns what a system call returned, or its error.
 fn done(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_folder_is_this_users_alone() {
+    fn a_new_folder_is_closed_to_other_users() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
         let folder = PrivateFolder::open(&path).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn where_others_can_write_there_is_a_folder_of_ones_own_inside() {
+    fn if_others_can_write_to_the_folder_this_user_gets_one_inside() {
         let parent = tempfile::tempdir().unwrap();
         let open = parent.path().join("open");
         fs::create_dir(&open).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_but_this_user_and_root_is_trusted() {
+    fn only_this_user_and_root_are_trusted() {
         const ME: u32 = 1000;
         for (owner, mode, trusted) in [
             (ME, 0o700, true),
@@ -201,7 +201,7 @@ mod tests {
         ] {
             assert_eq!(may_trust(owner, mode, ME), trusted, "{owner} {mode:o}");
         }
-        // A folder of root's, which another user can read and not write.
+        // This folder belongs to root. Another user can read it, but not write to it.
         let folder = PrivateFolder::open(Path::new("/usr")).unwrap();
         if effective_user() != 0 {
             assert!(folder.write("gpustream-test", "gpustream-test.tmp", b"").is_err());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn links_pipes_and_others_files_are_refused() {
+    fn links_pipes_and_files_that_others_can_write_are_refused() {
         let parent = tempfile::tempdir().unwrap();
         let (real, link) = (parent.path().join("real"), parent.path().join("link"));
         let folder = PrivateFolder::open(&real).unwrap();
@@ -228,7 +228,7 @@ mod tests {
         // SAFETY: a name that ends in zero.
         assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
         assert!(folder.read("pipe").is_err());
-        // A link in an entry's place is replaced, not written through.
+        // If there is a link where an entry should be, we replace it and do not write through it.
         folder.write("linked", "new", b"mine").unwrap();
         assert_eq!(folder.read("linked").unwrap(), b"mine");
         assert_eq!(fs::read(parent.path().join("target")).unwrap(), b"of a link");

@@ -1,10 +1,9 @@
-//! The process as a whole, with its threads but no devices or streams: its end, after which the library calls no
-//! driver, and its copies by `fork`.
+//! How the process ends, and what happens if it forks. This module knows threads, but no devices or streams.
 //!
-//! Drivers shut themselves down in exit handlers, and some crash if a thread calls them meanwhile. Our threads run at the
-//! same time as yours, so they only call drivers inside [`at_driver`], and so do destructors. When the process exits, a
-//! handler that runs before the drivers' own lets no more threads in, and waits for those inside. Every such wait has a
-//! bound: see `watch`.
+//! Drivers shut themselves down in exit handlers, and some crash if a thread calls them meanwhile. Our threads may be
+//! calling them at that moment. So we only call drivers inside [`at_driver`], also in destructors. When the process exits,
+//! a handler that runs before the drivers' own lets no more threads in, and waits for those inside. It never waits for
+//! longer than a fixed time: see `watch`.
 
 mod watch;
 
@@ -19,22 +18,23 @@ use std::time::{Duration, Instant};
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
-/// The time that the end of the process waits for calls that are under way. A call that waits for work that never ends,
-/// or for the host closure that called `exit`, must not keep the process.
+/// How long the end of the process waits for calls that are under way. We cannot wait longer, because a call may itself
+/// wait for work that never ends, or for the host closure that called `exit`.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Set when no more threads are let in. Pairs with `INSIDE`: a thread that enters counts itself and then reads this,
-/// and the handler sets this and then reads the count, so that one of the two sees the other.
+/// True once no more threads are let in. A thread that enters first counts itself in `INSIDE` and then reads this. The
+/// handler first sets this and then reads `INSIDE`. So at least one of the two sees the other.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The number of threads inside [`at_driver`], and of holds.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// The id of the process that opened the first device; 0 before.
+/// The id of the process that opened the first device; 0 if none has.
 static OPENED_BY: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Whether this thread is counted in `INSIDE`. Has no destructor, since it is read until the thread's very end.
+    /// True if this thread is counted in `INSIDE`. It must not have a destructor, because we read it until the very end of
+    /// the thread.
     static HERE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -42,7 +42,7 @@ unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> c_int;
 }
 
-/// An entry of this thread in the count while the value lives; nothing where the thread was counted already.
+/// Counts this thread in `INSIDE` until it is dropped, unless the thread was counted already.
 struct DriverCallCount {
     counted: bool,
 }
@@ -71,7 +71,7 @@ impl Drop for DriverCallCount {
     }
 }
 
-/// Runs `work`, which may call drivers. Once the process is ending, `work` is leaked instead, with all that it owns.
+/// Runs `work`, which may call drivers. If the process is ending, leaks `work` and everything that it owns instead.
 #[inline]
 pub(crate) fn at_driver<T>(work: impl FnOnce() -> T) -> Option<T> {
     if let Some(_entry) = DriverCallCount::new() {
@@ -82,11 +82,10 @@ pub(crate) fn at_driver<T>(work: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Runs a piece of the program's own code, which the end of the process does not wait for: the code may itself call
-/// `exit`, or wait for a thread that did. If the process is ending when the code returns, this function does not
-/// return.
+/// Runs a piece of your code. The end of the process does not wait for it, because your code may itself call `exit`, or
+/// wait for a thread that did. If the process is ending when your code returns, this function does not return.
 pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
-    /// The thread's way back into the count, also where the code panics.
+    /// Counts the thread again, even if the code panics.
     struct Return;
     impl Drop for Return {
         fn drop(&mut self) {
@@ -108,21 +107,21 @@ pub(crate) fn users_code<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// A hold counts like a thread that calls the driver.
+/// Makes the end of the process wait, as if a thread were calling the driver.
 #[derive(Debug)]
 #[must_use = "the process is held for as long as the value lives"]
 pub struct ExitHold(());
 
 impl ExitHold {
-    /// Returns a hold on the process; `None` once the process is ending. Never blocks for long.
+    /// Returns a hold on the process, or `None` if the process is ending. Never blocks for long.
     ///
-    /// `library` names the library that is called. The first hold with its name is taken when the library has been opened, so
-    /// that the process waits before the library's own exit handlers run.
+    /// `library` names the library that you are going to call. Take the first hold with that name after you have opened the
+    /// library: only then does the process wait before the library's own exit handlers run.
     pub fn of(library: &'static str) -> Option<Self> {
         register(library, || {});
         INSIDE.fetch_add(1, Ordering::SeqCst);
         let hold = Self(());
-        // A hold that comes too late is given back.
+        // If the process is ending, this drops the hold, which takes the count back.
         (!ENDING.load(Ordering::SeqCst)).then_some(hold)
     }
 }
@@ -133,7 +132,7 @@ impl Drop for ExitHold {
     }
 }
 
-/// Returns whether the process is ending.
+/// Returns true if the process is ending.
 pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::Relaxed)
 }
@@ -141,15 +140,15 @@ pub(crate) fn is_ending() -> bool {
 /// A backend, a kind of thread, or one of your libraries.
 struct Registered {
     name: &'static str,
-    /// Wakes the thread of this kind, if there is one that sleeps, so that the thread sees the end of the process.
+    /// Wakes our thread of this kind if it sleeps, so that it notices the end of the process.
     wake: fn(),
 }
 
-/// Opens a driver by `open`, and registers what the end of the process needs around the driver's own exit handlers. `seconds`
-/// is the time that these may take, if the user has set one; 0 for any time.
+/// Opens a driver with `open`, and registers our handlers before and after the driver's own exit handlers. `seconds` is how
+/// long those may take, if you have set it; 0 stands for any time.
 ///
 /// # Errors
-/// That of `open`.
+/// The error of `open`.
 pub fn opening<T>(name: &'static str, seconds: Option<u64>, open: impl FnOnce() -> Result<T>) -> Result<T> {
     watch::bound(seconds);
     let is_new = !is_registered(name);
@@ -171,35 +170,35 @@ fn is_registered(name: &str) -> bool {
 
 static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
-/// Registers [`end`] for the end of the process, and `wake` for `end` to call. Handlers run in the reverse order of
-/// their registration, and drivers register theirs when they are opened; so this is called once for each backend, when
-/// its first device is open, and for each kind of thread.
+/// Registers [`end`] to run when the process ends, and `wake` for `end` to call. C runs handlers in the reverse order of
+/// their registration, and drivers register theirs when they are opened. So we call this for each backend once its first
+/// device is open, and for each kind of thread.
 pub fn register(name: &'static str, wake: fn()) {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     if !registered.iter().any(|known| known.name == name) {
         registered.push(Registered { name, wake });
-        // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is
-        // unloaded. Where there is no room for one more handler, nothing else can be done.
+        // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is unloaded.
+        // If C has no room for one more handler, there is nothing else that we could do.
         let _ = unsafe { atexit(end) };
         watch::learn_exit_code();
     }
 }
 
-/// The functions to call before the end; each is called once.
+/// The functions to call before the end, once each.
 static BEFORE: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
-/// Has `handler` called when the process ends, while drivers may still be called. The handler must not unwind, nor wait for
-/// threads that may be the one that ends the process.
+/// Calls `handler` when the process ends, at a time when it may still call drivers. The handler must not unwind. It must
+/// not wait for a thread that may be the one that ends the process.
 pub(crate) fn before_end(handler: fn()) {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner).push(handler);
 }
 
-/// Lets no more threads in, and waits for those inside, except the calling thread, which ends the process.
+/// Lets no more threads in, and waits for those inside. The calling thread, which ends the process, does not count.
 extern "C" fn end() {
     if is_forked() {
         return;
     }
-    // The locks are tried and not waited for: the thread that holds one may be the one that ends the process.
+    // We only try the locks, because the thread that holds one may be this one.
     let before = BEFORE.try_lock().map(|mut before| mem::take(&mut *before));
     if let Ok(before) = before
         && !before.is_empty()
@@ -229,7 +228,7 @@ extern "C" fn end() {
                 patience.as_secs()
             ));
         }
-        // Most calls are over at once; spinning would take time from them.
+        // Most calls return soon, and spinning would only take time from them.
         thread::sleep(Duration::from_micros(50));
     }
 }
@@ -239,10 +238,10 @@ fn is_forked() -> bool {
     opened_by != 0 && opened_by != process::id()
 }
 
-/// Notes that this process opens a device.
+/// Notes that this process opens a device, and checks that it may.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] in a process that was forked from one that had opened a device.
+/// [`ErrorKind::Unsupported`] if the process was forked from one that had opened a device.
 pub fn check_not_forked() -> Result<()> {
     let _ = OPENED_BY.compare_exchange(0, process::id(), Ordering::Relaxed, Ordering::Relaxed);
     if is_forked() { Err(forked()) } else { Ok(()) }
@@ -253,8 +252,8 @@ fn forked() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "process {} was forked from process {}, which had opened a device: neither drivers nor the library's threads \
-             survive a fork; open devices after forking, or have the child execute a program",
+            "process {} was forked from process {}, which had opened a device; neither drivers nor the library's threads \
+             survive a fork. Open devices after forking, or let the child execute a program",
             process::id(),
             OPENED_BY.load(Ordering::Relaxed)
         ),

@@ -1,9 +1,9 @@
-//! The one thread that looks at events on behalf of futures.
+//! The thread that polls events for futures.
 //!
-//! Drivers can call back when a stream gets to a point, but such a call costs the device several microseconds and
-//! carries no status: after a fault the call may come with nothing done, or never. So the reactor asks the driver,
-//! which answers with the fault itself. The reactor asks about the oldest event of each stream only, quickly at first
-//! and ever more slowly while nothing happens, and sleeps when nobody waits.
+//! A driver can call you back when a stream gets to a point. But such a callback costs the device several microseconds, and
+//! it does not say if the work succeeded: after a fault it may come although nothing was done, or never come. So we ask the
+//! driver instead, because its answer includes the fault. We only ask about the oldest event of each stream. We ask quickly
+//! at first, then more and more slowly while nothing happens, and sleep if no future is waiting.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{self, AssertUnwindSafe};
@@ -23,13 +23,13 @@ use crate::sync::{Mutex, lock};
 use crate::trace::{self, InstantKind};
 use crate::track::StreamId;
 
-/// The time after the last change during which the thread polls without a pause.
+/// How long after the last change the thread polls without a pause.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The time after the last change during which the thread polls, and yields the core in between.
+/// How long after the last change the thread yields the core between two polls.
 const YIELD: Duration = Duration::from_millis(1);
 
-/// The longest pause between two looks.
+/// The longest pause between two polls.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
 /// The state that a future and the reactor share.
@@ -56,12 +56,12 @@ impl Wait {
         Arc::new(Self { state: Mutex::new(WaitState { remaining: points, error: None, waker: None }) })
     }
 
-    /// Returns the outcome if there is one. Otherwise `waker` is called as soon as there may be one.
+    /// Returns the outcome if we know it. Otherwise we call `waker` as soon as there may be one.
     pub fn poll(&self, waker: &Waker) -> Option<Result<()>> {
         let mut state = lock(&self.state);
         if state.remaining > 0 && !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             drop(state);
-            // Cloned and dropped with no lock held: an executor's code may do anything there.
+            // We clone and drop wakers with no lock held, because the executor's code may do anything there.
             let mut new = Some(waker.clone());
             state = lock(&self.state);
             if state.remaining > 0 {
@@ -75,18 +75,18 @@ impl Wait {
         state.outcome()
     }
 
-    /// Forgets the waker, because the future is gone.
+    /// Forgets the waker. Call this if the future is dropped.
     pub fn leave(&self) {
         let waker = lock(&self.state).waker.take();
         // Dropped with no lock held: the waker may be a task's last handle.
         drop(waker);
     }
 
-    /// Notes that one of the points has been reached, or will never be.
+    /// Notes that one of the points has been reached, or that it never will be.
     fn reach(&self, outcome: Result<()>) {
         let mut state = lock(&self.state);
         match outcome {
-            // After an error no points are left.
+            // Earlier errors have set this to 0 already.
             Ok(()) => state.remaining = state.remaining.saturating_sub(1),
             Err(error) => {
                 state.remaining = 0;
@@ -95,8 +95,8 @@ impl Wait {
         }
         let waker = if state.remaining == 0 { state.waker.take() } else { None };
         drop(state);
-        // Called with no lock held: an executor's code may do anything. A waker that panics must not harm the other
-        // waiters.
+        // We call the waker with no lock held, because the executor's code may do anything. If it panics, that must not
+        // harm the other waiters.
         if let Some(waker) = waker {
             if trace::is_on() {
                 trace::instant("woken", None, InstantKind::Woken);
@@ -107,7 +107,7 @@ impl Wait {
     }
 }
 
-/// One point of one stream that somebody waits for.
+/// A point of a stream that a future waits for.
 pub struct Awaited {
     pub stream: Arc<StreamCore>,
     pub mark: Mark,
@@ -115,7 +115,7 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    /// Returns the outcome once the point has been reached, or has failed; `None` before.
+    /// Returns the outcome, or `None` if the point has been neither reached nor failed.
     fn query(&self) -> Option<Result<()>> {
         if Arc::strong_count(&self.wait) == 1 {
             // The future was dropped.
@@ -132,20 +132,20 @@ impl Awaited {
 struct Reactor {
     inbox: Mutex<Vec<Awaited>>,
     thread: Thread,
-    /// The number of points that are waited for, read by [`is_idle`].
+    /// How many points futures wait for, for [`is_idle`].
     pending: AtomicUsize,
 }
 
 static REACTOR: OnceLock<Option<Reactor>> = OnceLock::new();
 
-/// Returns true if no one is waiting through the reactor right now.
+/// Returns true if no future is waiting right now.
 pub fn is_idle() -> bool {
     REACTOR.get().is_none_or(|reactor| {
         reactor.as_ref().is_none_or(|reactor| reactor.pending.load(Ordering::Relaxed) == 0)
     })
 }
 
-/// Watches `points`, and tells their waits when the points are reached. Starts the thread on first use.
+/// Watches `points`, and tells their waits when they are reached. Starts the thread on first use.
 ///
 /// # Errors
 /// [`ErrorKind::Driver`] if the thread cannot be started.
@@ -158,7 +158,11 @@ pub fn watch(points: impl IntoIterator<Item = Awaited>) -> Result<()> {
         Some(Reactor { inbox: Mutex::default(), thread, pending: AtomicUsize::new(0) })
     });
     let Some(reactor) = reactor else {
-        return Err(Error::new(ErrorKind::Driver, "the thread that waits for futures could not be started"));
+        return Err(Error::new(
+            ErrorKind::Driver,
+            "the library could not start the thread that polls events for futures; let the process start one more thread, or \
+             wait with a call that blocks",
+        ));
     };
     let mut inbox = lock(&reactor.inbox);
     let before = inbox.len();
@@ -185,7 +189,7 @@ fn run() {
         let has_more = !arrived.is_empty();
         watched.take_in(arrived);
         let Some(reached) = process::at_driver(|| watched.poll()) else {
-            // The process is ending. The points are leaked with the streams and events that they hold.
+            // The process is ending, so we leak the points with the streams and events that they hold.
             return mem::forget(watched);
         };
         reactor.pending.fetch_sub(reached, Ordering::Relaxed);
@@ -193,7 +197,7 @@ fn run() {
             last_change = Instant::now();
             continue;
         }
-        // A new point ends each kind of rest.
+        // If a new point arrives, each kind of rest ends.
         match Rest::after(watched.is_empty(), last_change.elapsed()) {
             Rest::Spin => hint::spin_loop(),
             Rest::Yield => thread::yield_now(),
@@ -206,7 +210,7 @@ fn run() {
     }
 }
 
-/// The points that are waited for: per stream, in the order in which they will be reached.
+/// The points that futures wait for. Each stream's points are in stream order, so the first one is reached first.
 #[derive(Default)]
 struct Watched(HashMap<StreamId, VecDeque<Awaited>>);
 
@@ -223,8 +227,8 @@ impl Watched {
         }
     }
 
-    /// Asks about the oldest point of each stream, tells the waits of the points that have been reached, and returns
-    /// how many points that was.
+    /// Asks about the oldest point of each stream, and tells the waits of the points that have been reached. Returns how
+    /// many that was.
     fn poll(&mut self) -> usize {
         let mut reached = 0;
         for queue in self.0.values_mut() {
@@ -240,18 +244,18 @@ impl Watched {
     }
 }
 
-/// The thread's rest until it looks again.
+/// How the thread rests until it polls again.
 #[derive(Debug, PartialEq)]
 enum Rest {
     Spin,
     Yield,
     Pause(Duration),
-    /// Sleeps until there is something to look at.
+    /// Sleeps until there is a point to watch.
     Sleep,
 }
 
 impl Rest {
-    /// Chooses a rest that is longer, the longer nothing has happened.
+    /// Chooses a rest. The longer nothing has happened, the longer it is.
     fn after(nobody_waits: bool, quiet: Duration) -> Self {
         if nobody_waits {
             Self::Sleep
@@ -270,13 +274,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn with_nobody_waiting_there_is_no_time_limit_to_its_sleep() {
+    fn sleeps_without_a_time_limit_if_no_future_waits() {
         for micros in [0, 10, 100, 10_000, 10_000_000] {
             assert_eq!(Rest::after(true, Duration::from_micros(micros)), Rest::Sleep);
         }
     }
 
-    /// Short waits are noticed soon, long ones cost little.
+    /// We notice the end of a short wait soon, and a long wait costs little.
     #[test]
     fn pauses_grow_with_the_wait() {
         assert_eq!(Rest::after(false, Duration::ZERO), Rest::Spin);

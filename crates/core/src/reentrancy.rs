@@ -18,7 +18,7 @@ use crate::process;
 use crate::sync::{Mutex, lock};
 use crate::track::{Clock, Point};
 
-/// Which of your closures a thread is running, if it is one that must not call the library.
+/// Which kind of closure a thread is running, if it is a kind that must not call the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunningClosure {
     None,
@@ -31,7 +31,7 @@ enum RunningClosure {
 thread_local! {
     /// The closure that this thread is running.
     static INSIDE: Cell<RunningClosure> = const { Cell::new(RunningClosure::None) };
-    /// The clock of that closure's submission: everything that the closure comes after.
+    /// Everything that this closure comes after.
     static PAST: RefCell<Clock> = RefCell::default();
 }
 
@@ -87,14 +87,14 @@ fn inside() -> Error {
     if INSIDE.get() == RunningClosure::External {
         return Error::new(
             ErrorKind::InHostClosure,
-            "the closure of `Stream::external` runs with its stream locked, and the library cannot be called there; \
+            "the closure of `Stream::external` runs while its stream is locked, so you cannot call the library there; \
              allocate and launch before or after it",
         );
     }
     Error::new(
         ErrorKind::InHostClosure,
-        "a host closure runs on a thread of the driver, which cannot be called or waited for there; have the closure \
-         notify a thread of the program, and make the call on that thread",
+        "a host closure runs on a thread of the driver, and you cannot call the driver or wait for it there; let the closure \
+         notify a thread of your own, and make the call on that thread",
     )
 }
 
@@ -107,14 +107,14 @@ pub(crate) fn is_past(point: Point) -> bool {
 #[derive(Default)]
 struct Left {
     work: VecDeque<Box<dyn FnOnce() + Send>>,
-    /// Whether a thread is doing the work.
+    /// True if a thread is doing the work.
     has_thread: bool,
 }
 
 static LEFT: Mutex<Left> = Mutex::new(Left { work: VecDeque::new(), has_thread: false });
 
-/// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure. Once the
-/// process is ending, `work` is leaked.
+/// Runs `work`, which calls the driver: now, or on another thread if this one is inside a host closure. If the process is
+/// ending, leaks `work`.
 pub fn outside(work: impl FnOnce() + Send + 'static) {
     if is_inside() {
         elsewhere(work);
@@ -123,13 +123,13 @@ pub fn outside(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Runs `work`, which calls the driver, on another thread in any case. Once the process is ending, `work` is leaked.
+/// Runs `work`, which calls the driver, on another thread in any case. If the process is ending, leaks `work`.
 pub(crate) fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let mut left = lock(&LEFT);
     left.work.push_back(Box::new(work));
     if !left.has_thread && !process::is_ending() {
         process::register("what closures left", || {});
-        // If no thread can be started, the work stays until the next closure leaves something.
+        // If we cannot start a thread, the work stays until the next closure leaves something.
         let builder = thread::Builder::new().name("gpustream-drop".into());
         left.has_thread = with_signals_blocked(|| builder.spawn(clear_up)).is_ok();
     }
@@ -144,8 +144,7 @@ fn clear_up() {
             return;
         };
         drop(left);
-        // The work may drop values of the user's. A panic of one such value must not keep the rest of the work from
-        // being done.
+        // The work may drop your values. If one of them panics, we must still do the rest of the work.
         let run = || panic::catch_unwind(AssertUnwindSafe(|| unheard(work))).map_err(mem::forget);
         if process::at_driver(run).is_none() {
             // The process is ending; the rest stays where it is.

@@ -1,8 +1,8 @@
-//! The library's locks. All come from here, so that `tests/interleavings` can put `shuttle`'s in their place and run
-//! the library under many orders of threads.
+//! The library's locks. They all come from here, so that `tests/interleavings` can replace them with those of `shuttle`,
+//! and run the library with its threads interleaved in many ways.
 //!
-//! This is the lowest layer, which knows nothing else of the library. Only `process` and the table of streams also use
-//! locks of the standard library.
+//! This is the lowest layer: it knows nothing else of the library. Only `process` and the table of streams use locks of the
+//! standard library directly.
 
 use std::cell::UnsafeCell;
 use std::hint;
@@ -26,22 +26,22 @@ pub use std::{
     thread,
 };
 
-/// Locks a mutex whose data stays consistent even if a holder panicked.
+/// Locks a mutex. Use it only for data that stays consistent even if a holder panics, because it ignores poisoning.
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a number that no other living thread has: the address of a thread-local value.
+/// Returns a number that no other living thread has, namely the address of a thread-local value.
 #[inline]
 pub(crate) fn this_thread() -> NonZeroUsize {
     thread_local!(static HERE: u8 = const { 0 });
     HERE.with(|here| NonNull::from_ref(here).addr())
 }
 
-/// A mutex without a value, which its holder unlocks by hand. Unlike the standard library's it keeps no account of panics,
-/// which would be a tenth of a launch's instructions and two cache lines more. It is also fair in the end: a thread that locks
-/// it again and again hands it to a thread that waits, every half a millisecond or so.
+/// A mutex without a value, which you unlock by hand. Unlike the standard library's mutex it is never poisoned: checking
+/// for panics would make up a tenth of the instructions in a launch and touch two more cache lines. It is also fair in the
+/// long run. If a thread locks it again and again, a waiting thread still gets it every half a millisecond or so.
 #[cfg(not(shuttle))]
 pub(crate) struct RawMutex(parking_lot::RawMutex);
 
@@ -56,7 +56,7 @@ impl RawMutex {
         self.0.lock();
     }
 
-    /// Locks the mutex unless somebody has it.
+    /// Locks the mutex if it is free. Returns false otherwise.
     pub(crate) fn try_lock(&self) -> bool {
         self.0.try_lock()
     }
@@ -70,7 +70,7 @@ impl RawMutex {
     }
 }
 
-/// The same for the model.
+/// The same, for tests under `shuttle`.
 #[cfg(shuttle)]
 pub(crate) struct RawMutex {
     locked: Mutex<bool>,
@@ -112,10 +112,10 @@ impl RawMutex {
     }
 }
 
-/// A [`RawMutex`] that is locked.
+/// Keeps a [`RawMutex`] locked.
 pub(crate) struct RawMutexGuard<'a> {
     mutex: &'a RawMutex,
-    /// A mutex is unlocked by the thread that locked it.
+    /// The thread that locked a mutex must unlock it.
     not_send: PhantomData<*const ()>,
 }
 
@@ -127,23 +127,23 @@ impl Drop for RawMutexGuard<'_> {
     }
 }
 
-/// A lock of one byte, held for a few dozen instructions that call nothing and never wait.
+/// A lock of one byte, which you may hold only for a few dozen instructions that call nothing and never wait.
 ///
 /// A latch costs one atomic swap where a mutex costs two, and a launch takes one latch per buffer. Two threads meet at
 /// a latch only if they submit *reads* of one allocation at the same instant, because a writer holds the allocation
 /// exclusively by Rust's own rules.
-// In this order, which puts what each operation looks at next to the beginning of the value.
+// We fix the order, so that the fields that each operation reads lie next to the beginning of the value.
 #[repr(C)]
 pub struct Latch<T> {
-    /// A number, or zero for none. Changed only with the lock held; may be read without.
+    /// A number, or zero for none. You may read it without the lock, but only change it with the lock held.
     hint: AtomicU64,
-    /// As `hint`; none once the value may have changed.
+    /// Like `hint`, but any change of the value clears it.
     epoch: AtomicU64,
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is only reached through a `LatchGuard`, of which `taken` admits one at a time.
+// SAFETY: `value` is only reached through a `LatchGuard`, and `taken` admits one guard at a time.
 unsafe impl<T: Send> Sync for Latch<T> {}
 
 impl<T> Latch<T> {
@@ -161,7 +161,7 @@ impl<T> Latch<T> {
         NonZeroU64::new(self.hint.load(Ordering::Acquire))
     }
 
-    /// Returns the number `set_epoch` stored, if the value has not changed since.
+    /// Returns the number that `set_epoch` stored, if the value has not changed since then.
     #[inline]
     pub(crate) fn epoch(&self) -> Option<NonZeroU64> {
         NonZeroU64::new(self.epoch.load(Ordering::Acquire))
@@ -169,7 +169,7 @@ impl<T> Latch<T> {
 
     #[inline]
     pub fn lock(&self) -> LatchGuard<'_, T> {
-        // The model may switch threads here.
+        // `shuttle` may switch threads here.
         #[cfg(shuttle)]
         thread::yield_now();
         if self.taken.swap(true, Ordering::Acquire) {
@@ -178,7 +178,7 @@ impl<T> Latch<T> {
         LatchGuard { latch: self }
     }
 
-    /// Returns the value, which nobody else can reach, and clears the hint.
+    /// Returns the value without locking, because `self` is borrowed mutably. Clears the hint and the epoch.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         *self.hint.get_mut() = 0;
@@ -186,7 +186,7 @@ impl<T> Latch<T> {
         self.value.get_mut()
     }
 
-    /// Takes the latch once its holder lets go.
+    /// Waits until the latch is free, and takes it.
     #[cold]
     fn wait(&self) {
         let mut spins = 0u32;
@@ -197,7 +197,7 @@ impl<T> Latch<T> {
     }
 }
 
-/// Access to the value of a latch, which is unlocked when the guard is dropped.
+/// Access to a latch's value. Dropping it unlocks the latch.
 pub struct LatchGuard<'a, T> {
     latch: &'a Latch<T>,
 }
@@ -213,7 +213,7 @@ impl<T> LatchGuard<'_, T> {
         self.latch.hint.store(hint.map_or(0, NonZeroU64::get), Ordering::Release);
     }
 
-    /// Seals the value with a number: the next change clears it.
+    /// Stores a number that stands for the value as it is now. The next change clears it.
     #[inline]
     pub(crate) fn set_epoch(&self, epoch: NonZeroU64) {
         self.latch.epoch.store(epoch.get(), Ordering::Release);

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Instant;
 
 use gpustream_hal::{
-    Device, ErrorKind, FillPattern, LaunchConfig, PinnedOptions, Ran, RawFunction, RawStream, StreamOptions,
-    WorkKind, trace,
+    CopyDirection, Device, ErrorKind, FillPattern, LaunchConfig, PinnedOptions, Ran, RawFunction, RawStream,
+    StreamOptions, WorkKind, trace,
 };
 
 /// `template <class T> __global__ void spin(unsigned long long nanoseconds)`, for `float`.

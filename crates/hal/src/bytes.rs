@@ -1,8 +1,8 @@
-//! Numbers of bytes as people read them.
+//! Numbers of bytes in readable form.
 
 use std::fmt;
 
-/// A number of bytes, printed in the unit that leaves few digits: `512 B`, `256 MiB`, `1.5 GiB`.
+/// A number of bytes. It prints in the largest unit that fits: `512 B`, `256 MiB`, `1.5 GiB`.
 ///
 /// ```
 /// use gpustream_hal::Bytes;

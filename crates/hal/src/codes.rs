@@ -1,12 +1,12 @@
-//! The meaning of a driver's numeric answer, for the drivers that number alike.
+//! What a driver's return codes mean, for the drivers that share their numbers.
 
 use crate::ErrorKind;
 
 impl ErrorKind {
     /// Returns the kind of failure that `code` stands for, a `CUresult` or a `hipError_t`.
     ///
-    /// HIP took over CUDA's numbers, and both keep them stable between versions, so one table serves both
-    /// backends. Codes are integers on purpose: newer drivers return some that no binding has a name for.
+    /// HIP took over CUDA's numbers, and both keep them stable between versions, so one table is enough for both backends.
+    /// We use integers, because newer drivers return codes that no binding has a name for.
     #[must_use]
     pub const fn from_driver_code(code: i64) -> Self {
         match code {
@@ -25,7 +25,7 @@ impl ErrorKind {
             // No binary for this GPU, PTX newer than the driver, compiler disabled.
             209 | 222 | 223 => Self::NoImageForDevice,
             500 => Self::KernelNotFound,
-            // Uncorrectable memory error; then the faults of kernels, and a context destroyed under us.
+            // An uncorrectable memory error; then the faults of kernels, and a context that was destroyed while we used it.
             214 | 700 | 702 | 709 | 710 | 714..=719 => Self::DeviceLost,
             // Peer access or the call itself not supported.
             217 | 801 => Self::Unsupported,

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Says that the caller's path which leads here is seldom taken, so that the usual path lies in one piece and takes no
-/// branches. After a driver's call the processor has forgotten where branches lead, and each one that is taken costs a few
-/// nanoseconds: with half as many, a launch on an H100's host takes 60 ns less.
+/// Call this on a path that is seldom taken. The compiler then lays out the usual path in one piece, without taken
+/// branches. That matters because after a driver's call the processor has forgotten where branches lead, and each taken
+/// branch costs a few nanoseconds. With half as many, a launch on an H100's host takes 60 ns less.
 ///
-/// The attribute `cold` of a function does the same where the compiler sees a plain call, but not where values are dropped
-/// if the function panics. Rust has this as `std::hint::cold_path` from 1.95 on.
+/// A function with the attribute `cold` does the same if the compiler sees a plain call, but not if values must be dropped
+/// when the function panics. From 1.95 on, Rust has this as `std::hint::cold_path`.
 ///
 /// ```
 /// use gpustream_hal::cold_path::cold_path;
@@ -24,6 +24,6 @@ use std::sync::atomic::{Ordering, compiler_fence};
 #[cold]
 #[inline(never)]
 pub fn cold_path() {
-    // An effect, without which the call would be removed before it is seen.
+    // Without an effect, the compiler would remove the call before it sees the hint.
     compiler_fence(Ordering::SeqCst);
 }

@@ -1,4 +1,5 @@
-//! Compiling at run time: NVRTC and HIPRTC have the same functions, each under names of its own.
+//! Compiles kernels at run time. NVRTC and HIPRTC have the same functions under different names, so both backends share
+//! this.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -6,14 +7,14 @@ use std::ptr;
 use crate::driver::{Answer, Codes, Status};
 use crate::{Compiled, Error, ErrorKind, Result, Source};
 
-/// A compiler's handle of a program.
+/// A compiler's handle for a program.
 pub type RawProgram = *mut c_void;
-/// An array of C strings, which the compilers only read.
+/// An array of C strings. The compilers only read it.
 type Strings = *mut *const c_char;
 
-/// The functions of a run-time compiler, by what they do.
+/// The functions of a run-time compiler, named by what they do.
 pub struct Compiler<A> {
-    /// Makes a program of a source, its name, and headers with their names.
+    /// Makes a program from a source with its name, and headers with their names.
     #[allow(clippy::type_complexity)]
     pub create: unsafe fn(
         &A,
@@ -24,17 +25,17 @@ pub struct Compiler<A> {
         Strings,
         Strings,
     ) -> Answer<'_, A>,
-    /// Adds an expression that is the address of a kernel, before the program is compiled.
+    /// Adds an expression for a kernel's address. You must call this before you compile the program.
     pub add_name: unsafe fn(&A, RawProgram, *const c_char) -> Answer<'_, A>,
-    /// Gives the symbol of such a kernel, which the compiled program owns.
+    /// Returns the symbol for such an expression. The compiled program owns it.
     pub symbol: unsafe fn(&A, RawProgram, *const c_char, *mut *const c_char) -> Answer<'_, A>,
     /// Compiles a program with options.
     pub compile: unsafe fn(&A, RawProgram, c_int, Strings) -> Answer<'_, A>,
     /// Destroys a program.
     pub destroy: unsafe fn(&A, *mut RawProgram) -> Answer<'_, A>,
-    /// Gives the messages of the last compilation.
+    /// Returns the messages of the last compilation.
     pub log: SizedOutput<A>,
-    /// Whether a status of `compile` says that the source was refused, as its log explains.
+    /// Returns true if a status of `compile` says that the compiler refused the source. Then the log says why.
     pub refused: fn(Status) -> bool,
 }
 
@@ -47,14 +48,14 @@ pub struct SizedOutput<A>(
 );
 
 impl<A: Codes> Compiler<A> {
-    /// Compiles `source` with `options` into `output`; `title` begins the message where the source is refused.
+    /// Compiles `source` with `options` into `output`. If the compiler refuses the source, the message begins with `title`.
     ///
     /// # Errors
-    /// `InvalidModule` with the compiler's log; `InvalidArgument` for a string with a zero byte.
+    /// `InvalidModule` with the compiler's log; `InvalidArgument` if a string has a zero byte.
     ///
     /// # Safety
-    /// The functions are those of the library behind `api`, and the options are harmless: some make a compiler load and
-    /// run a library.
+    /// The functions are from the library of `api`. The options must be harmless, because some make a compiler load and run
+    /// a library.
     pub unsafe fn run(
         &self,
         api: &A,
@@ -123,13 +124,13 @@ struct Program<'a, A> {
 }
 
 impl<A: Codes> Program<'_, A> {
-    /// Returns the compiler's messages, or nothing where they cannot be had.
+    /// Returns the compiler's messages, or nothing if we cannot get them.
     fn log(&self) -> String {
         let log = self.output(&self.compiler.log).unwrap_or_default();
         String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned()
     }
 
-    /// Returns the symbol of a kernel whose address was added before the program was compiled.
+    /// Returns a kernel's symbol. Its address must have been added before the program was compiled.
     fn symbol(&self, kernel: &CStr) -> Result<String> {
         let mut symbol = ptr::null();
         // SAFETY: the program is alive and compiled; the C string outlives the call; the other pointer is to a local.
@@ -139,7 +140,7 @@ impl<A: Codes> Program<'_, A> {
                 failure.with_context(format_args!("asking for the symbol of {}", kernel.to_string_lossy()))
             })?;
         if symbol.is_null() {
-            let message = format!("the compiler has no symbol for {}", kernel.to_string_lossy());
+            let message = format!("the compiler returned no symbol for {}", kernel.to_string_lossy());
             return Err(Error::new(ErrorKind::InvalidModule, message).with_backend(A::BACKEND));
         }
         // SAFETY: the compiler answered with a C string of the program, which is alive.
@@ -159,13 +160,14 @@ impl<A: Codes> Program<'_, A> {
 
 impl<A> Drop for Program<'_, A> {
     fn drop(&mut self) {
-        // SAFETY: created by this compiler, and destroyed once. Nothing can be done about a failure here.
+        // SAFETY: this compiler created the program, and we destroy it once. If that fails, there is nothing that we could
+        // do.
         let _ = unsafe { (self.compiler.destroy)(self.api, &raw mut self.raw) };
     }
 }
 
 fn c_string<A: Codes>(what: &str, text: &str) -> Result<CString> {
-    let zero = |_| Error::new(ErrorKind::InvalidArgument, format!("{what} has a zero byte in it"));
+    let zero = |_| Error::new(ErrorKind::InvalidArgument, format!("{what} contains a zero byte; remove it"));
     CString::new(text).map_err(zero).map_err(|error| error.with_backend(A::BACKEND))
 }
 

@@ -94,7 +94,7 @@ pub unsafe trait Device:
     ///
     /// # Errors
     /// [`NoDevice`](crate::ErrorKind::NoDevice) if there is no device `other`;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if this device cannot reach the other's memory.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if this device cannot reach that memory.
     fn enable_peer_access(&self, other: usize) -> Result<()> {
         Err(crate::Error::unsupported("peer access"))
     }
@@ -104,7 +104,7 @@ impl Work<'_> {
     /// Submits the operation to `stream`, with one driver call.
     ///
     /// # Errors
-    /// Those of the method of `device` that the operation names.
+    /// The errors of the method of `device` that the operation names.
     ///
     /// # Safety
     /// As for the method of `device` that the operation names.
@@ -238,8 +238,7 @@ pub unsafe trait Backend: Send + Sync {
 pub struct DriverLibrary {
     /// Its file.
     pub path: PathBuf,
-    /// The name that led us there: one that the linker resolved, a path, or a path from an environment variable, with the
-    /// variable.
+    /// The name that led us there: a name that the linker resolved, a path, or an environment variable and the path in it.
     pub found_by: String,
 }
 
@@ -375,7 +374,7 @@ pub struct DeviceQuirks {
     pub checked: bool,
     /// Whether freeing (`cuMemFree`) waits for all work of the device.
     pub free_synchronizes: bool,
-    /// A known fault of this driver's graphs, if there is one. Then we do not use graphs just because they are faster, and
+    /// A known fault in this driver's graphs, if there is one. Then we do not use graphs just because they are faster, and
     /// the text says why.
     pub graph_fault: Option<&'static str>,
     /// True if, during a capture, you must not use the events that were recorded earlier on its streams. In HIP an event

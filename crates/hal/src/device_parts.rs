@@ -1,4 +1,4 @@
-//! The parts of a device that streams were given.
+//! Parts of a device, and which streams have them.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -6,24 +6,25 @@ use std::sync::Mutex;
 use crate::lock::lock;
 use crate::{RawStream, Result};
 
-/// The part of one stream.
+/// One stream's part.
 struct StreamPart {
     multiprocessors: u32,
-    /// The number of the group among those of equal size that the device can be split into.
+    /// The group's number, among the groups of this size that the device can be split into.
     group: usize,
 }
 
-/// The parts of one device that its streams were given. A backend splits the device into groups of equal size; a new
-/// stream gets the group that the fewest streams have, so that streams of equal parts share none while there are enough.
+/// The parts of one device that its streams have. A backend splits the device into groups of equal size, and a new stream
+/// gets the group that the fewest streams have. So as long as there are enough groups, streams do not share one.
 #[derive(Default)]
 pub struct DeviceParts {
     streams: Mutex<HashMap<RawStream, StreamPart>>,
-    /// Held while a stream is made, from the choice of its group on. The other lock is never held in a driver's call.
+    /// Held from the choice of a group until its stream is made. We never hold the other lock in a driver's call.
     making: Mutex<()>,
 }
 
 impl DeviceParts {
-    /// Has `make` make a stream on one of so many `groups` of `multiprocessors` each. `make` gets the group's number.
+    /// Calls `make` to make a stream on one of `groups` groups, each with `multiprocessors` multiprocessors. `make` gets
+    /// the group's number.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -40,7 +41,7 @@ impl DeviceParts {
         Ok(stream)
     }
 
-    /// Returns the first of the groups of this size that the fewest streams have.
+    /// Returns the group of this size that the fewest streams have; if there are several, the first.
     fn least_used(&self, multiprocessors: u32, groups: usize) -> usize {
         let streams = lock(&self.streams);
         let users = |group: usize| {
@@ -51,7 +52,7 @@ impl DeviceParts {
         (0..groups).min_by_key(|&group| users(group)).unwrap_or(0)
     }
 
-    /// Returns the number of multiprocessors that a stream was given; `None` for one on the whole device.
+    /// Returns how many multiprocessors a stream has, or `None` if it is on the whole device.
     pub fn multiprocessors(&self, stream: RawStream) -> Option<u32> {
         lock(&self.streams).get(&stream).map(|share| share.multiprocessors)
     }

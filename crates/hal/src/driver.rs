@@ -1,11 +1,11 @@
-//! Calling a vendor's library: the table of its functions, and the way from a call's status to an error.
+//! How we call a vendor's library: the table of its functions, and how a call's status becomes an error.
 
 use std::ffi::{CStr, c_char};
 
 use crate::{Error, ErrorKind, Fault, Result};
 
-/// A function's return code, read as an integer: newer libraries return codes that the bindings' enumeration lacks, and
-/// a Rust enumeration may not hold those. HIP took over CUDA's numbers.
+/// A function's return code, as an integer. It is not an enumeration, because a newer library may return a code that the
+/// bindings do not have, and in Rust that would be undefined behaviour. HIP took over CUDA's numbers.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u32);
@@ -13,63 +13,62 @@ pub struct Status(pub u32);
 impl Status {
     /// The call succeeded.
     pub const SUCCESS: Self = Self(0);
-    /// An argument is invalid; of a launch, its shape.
+    /// An argument is invalid. If a launch returns this, its shape is.
     pub const INVALID_VALUE: Self = Self(1);
     /// There is no device.
     pub const NO_DEVICE: Self = Self(100);
-    /// The device's number is out of range.
+    /// The device number is out of range.
     pub const INVALID_DEVICE: Self = Self(101);
-    /// The work that was asked about is not done.
+    /// The work that you asked about is not done.
     pub const NOT_READY: Self = Self(600);
-    /// The devices were introduced to each other before.
+    /// Access between these devices is on already.
     pub const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
-    /// The driver or the device lacks the ability.
+    /// The driver or the device cannot do it.
     pub const NOT_SUPPORTED: Self = Self(801);
     /// An earlier call broke the capture.
     pub const CAPTURE_INVALIDATED: Self = Self(901);
-    /// An executable graph cannot take over another graph.
+    /// The executable graph cannot be updated to the other graph.
     pub const GRAPH_EXEC_UPDATE_FAILURE: Self = Self(910);
     /// A device cannot be split in that way.
     pub const INVALID_RESOURCE_CONFIGURATION: Self = Self(915);
 }
 
-/// A function as the library's users know it.
+/// A function, under the name that the library's users know.
 #[derive(Debug)]
 pub struct DriverFunction {
     /// Its symbol.
     pub name: &'static str,
-    /// The vendor's version that brought it.
+    /// The vendor's first version that has it.
     pub since: &'static str,
 }
 
-/// The meaning of a library's return codes.
+/// What a library's return codes mean.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub trait Codes {
-    /// The backend's name, in errors.
+    /// The backend's name, for errors.
     const BACKEND: &'static str;
     /// The name in front of a version in [`DriverFunction::since`].
     const INTERFACE: &'static str;
-    /// The product whose newer versions bring newer functions.
+    /// The product that you must update to get newer functions.
     const PRODUCT: &'static str;
 
     /// Returns the kind of failure that `status` stands for.
     fn kind(status: Status) -> ErrorKind;
 
-    /// Returns the fault of the device that the calls are for; `None` if they are for no device.
+    /// Returns the fault of the device that the calls are for, or `None` if they are not for a device.
     fn fault(&self) -> Option<&Fault> {
         None
     }
 
-    /// Returns the library's own words for `status`.
+    /// Returns how the library itself describes `status`.
     fn describe(&self, status: Status) -> String;
 
-    /// Returns what the library has noted about the failure that it just answered with from `function`, where the library
-    /// keeps such notes.
+    /// Returns what the library's log says about this failure of `function`, if the library keeps a log.
     fn reason(&self, function: &str, status: Status) -> Option<String> {
         None
     }
 
-    /// Returns what to do about a failure; empty where nothing general can be said.
+    /// Returns what to do about a failure. Empty if there is no general advice.
     fn advice(status: Status, kind: ErrorKind) -> &'static str {
         ""
     }
@@ -77,41 +76,41 @@ pub trait Codes {
 
 /// The outcome of one call.
 ///
-/// Only return codes are looked at, never `hipGetLastError`: a success resets it up to ROCm 6, and nothing
-/// does from 7 on.
+/// We only look at return codes and never at `hipGetLastError`, because that differs between versions: up to ROCm 6 a
+/// successful call resets it, and from 7 on nothing does.
 #[must_use]
 pub struct Answer<'a, A> {
-    /// The table that was called.
+    /// The table that has the function.
     pub api: &'a A,
     /// The function that was called.
     pub function: &'static DriverFunction,
-    /// The function's return code; `None` if the library lacks the function.
+    /// The function's return code, or `None` if the library does not have the function.
     pub status: Option<Status>,
 }
 
 impl<A: Codes> Answer<'_, A> {
-    /// Returns success, or the error.
+    /// Returns `Ok` for success, or the error.
     ///
     /// # Errors
-    /// The failure that the status stands for; [`ErrorKind::Unsupported`] if the library lacks the function.
+    /// The failure that the status stands for; [`ErrorKind::Unsupported`] if the library does not have the function.
     #[inline]
     pub fn ok(self) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.error()) }
     }
 
-    /// Returns success, or an error of this kind.
+    /// Returns `Ok` for success, or an error of this kind.
     ///
     /// # Errors
-    /// Any failure, as one of `kind`; [`ErrorKind::Unsupported`] if the library lacks the function.
+    /// Any failure, with the kind `kind`; [`ErrorKind::Unsupported`] if the library does not have the function.
     #[inline]
     pub fn ok_or(self, kind: ErrorKind) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.error_of_kind(kind)) }
     }
 
-    /// Returns the outcome of the driver's initialisation.
+    /// Returns the result of initialising the driver.
     ///
     /// # Errors
-    /// [`ErrorKind::NoDevice`] if every device is hidden, or there is none; any other failure is
+    /// [`ErrorKind::NoDevice`] if there is no device, or the environment hides all of them; for any other failure
     /// [`ErrorKind::DriverUnusable`].
     pub fn initialised(self) -> Result<()> {
         match self.status {
@@ -120,10 +119,11 @@ impl<A: Codes> Answer<'_, A> {
         }
     }
 
-    /// Returns success, or the error of `not_found` where the library has nothing of the name that was asked for.
+    /// Returns `Ok` for success. If the library has nothing with the name that you asked for, returns the error of
+    /// `not_found`.
     ///
     /// # Errors
-    /// That of `not_found`; otherwise as for [`ok`](Self::ok).
+    /// The error of `not_found`; otherwise as for [`ok`](Self::ok).
     pub fn found(self, not_found: impl FnOnce() -> Error) -> Result<()> {
         let call = self.function.name;
         self.ok().map_err(|failure| match failure.kind() {
@@ -132,7 +132,7 @@ impl<A: Codes> Answer<'_, A> {
         })
     }
 
-    /// Whether the work that was asked about is done: "not ready" is an answer, not a failure.
+    /// Returns true if the work that you asked about is done. "Not ready" is not an error here, but false.
     ///
     /// # Errors
     /// As for [`ok`](Self::ok).
@@ -145,16 +145,17 @@ impl<A: Codes> Answer<'_, A> {
         }
     }
 
-    /// Returns success, or the error of a launch.
+    /// Returns `Ok` for success, or the error of a launch.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLaunch`] for an invalid value; otherwise as for [`ok`](Self::ok).
+    /// [`ErrorKind::InvalidLaunch`] if the driver says that a value is invalid; otherwise as for [`ok`](Self::ok).
     #[inline]
     pub fn launched(self) -> Result<()> {
         if self.status == Some(Status::SUCCESS) { Ok(()) } else { Err(self.launch_error()) }
     }
 
-    /// Returns the error of a launch that failed: drivers call a shape that they cannot launch an invalid value.
+    /// Returns the error of a launch that failed. If a driver cannot launch a shape, it only says that a value is invalid,
+    /// so we turn that into the right kind.
     #[cold]
     pub fn launch_error(self) -> Error {
         if self.status == Some(Status::INVALID_VALUE) {
@@ -174,12 +175,12 @@ impl<A: Codes> Answer<'_, A> {
     #[inline(never)]
     fn error_of_kind(self, kind: ErrorKind) -> Error {
         let DriverFunction { name: symbol, since } = *self.function;
-        // The suffix is how CUDA versions its symbols; its documentation and users know the plain name.
+        // CUDA versions its symbols with this suffix. The documentation has the plain name, and you know that one.
         let name = symbol.strip_suffix("_v2").unwrap_or(symbol);
         let Some(status) = self.status else {
             let (interface, product) = (A::INTERFACE, A::PRODUCT);
             let message = format!(
-                "this library has no {name}, which {interface} {since} brought: install a newer {product}"
+                "this library has no function {name}, which came with {interface} {since}; install a newer {product}"
             );
             return Error::new(ErrorKind::Unsupported, message).with_backend(A::BACKEND);
         };
@@ -201,7 +202,8 @@ impl<A: Codes> Answer<'_, A> {
     }
 }
 
-/// Returns the functions that a library lacks, for a message; a library of another kind lacks too many to name all.
+/// Returns the functions that a library does not have, for a message. It names only the first few, because a file that is
+/// not the vendor's library has none of them.
 #[must_use]
 pub fn list_missing(functions: &[&str]) -> String {
     const NAMED: usize = 4;
@@ -211,7 +213,7 @@ pub fn list_missing(functions: &[&str]) -> String {
     }
 }
 
-/// Returns a copy of a string that a library owns; `None` for null.
+/// Returns a copy of a string that a library owns, or `None` for null.
 ///
 /// # Safety
 /// `text` is null or a C string that lives for the whole program.
@@ -223,14 +225,15 @@ pub unsafe fn text(text: *const c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Defines the table of a library's functions: a struct with a pointer and a method for each, of the same name.
+/// Defines a table of functions from a library: a struct with a pointer and a method for each function, both with the
+/// function's name.
 ///
-/// A method answers an [`Answer`]; the pointer is `None` if the library lacks the function. A
-/// group says first whether the library may lack its functions, which it may unless they are `required`, then which of
-/// the vendor's versions brought them. `texts` take a code and answer a string that the library owns.
+/// A method returns an [`Answer`]. The pointer is `None` if the library does not have the function. Each group of functions
+/// begins with `required` if a library must have them, and then says which version of the product brought them. The
+/// functions in `texts` take a code and return a string that the library owns.
 ///
-/// The macro named behind `proved by` gets the whole list, to compare it with the vendor's bindings as the crate
-/// compiles.
+/// The macro that you name after `proved by` gets the whole list, so that it can compare the list with the vendor's
+/// bindings when the crate is compiled.
 #[macro_export]
 macro_rules! functions {
     (
@@ -243,7 +246,7 @@ macro_rules! functions {
         #[allow(non_snake_case)]
         #[derive(Clone)]
         pub(crate) struct $table {
-            /// The fault of the device that the calls are for; `None` if they are for no device.
+            /// The fault of the device that the calls are for, or `None` if they are not for a device.
             pub(crate) fault: Option<$crate::Fault>,
             $( $text: Option<unsafe extern "C" fn($result) -> *const std::ffi::c_char>, )*
             $($( pub(crate) $name: Option<unsafe extern "C" fn($($ty),*) -> $result>, )*)*
@@ -251,13 +254,13 @@ macro_rules! functions {
 
         #[allow(non_snake_case)]
         impl $table {
-            /// Looks every function up; also gives the required ones that are missing.
+            /// Looks up every function. Also returns the names of the required ones that are missing.
             ///
             /// # Safety
-            /// `library` is the vendor's and is never closed.
+            /// `library` is the vendor's library, and is never closed.
             pub(crate) unsafe fn load(library: &$crate::library::Library) -> (Self, Vec<&'static str>) {
-                // SAFETY: the types are the functions' prototypes, as far as the vendor's bindings have them; a C enum
-                // is read and passed as the integer that it is.
+                // SAFETY: the types are the functions' prototypes, as far as the vendor's bindings have them. We read and
+                // pass a C enum as the integer that it is.
                 let table = unsafe {
                     Self {
                         fault: None,
@@ -274,13 +277,13 @@ macro_rules! functions {
                 (table, missing)
             }
 
-            /// Returns the table for calls on the device of this fault.
+            /// Returns the table for calls on the device with this fault.
             pub(crate) fn for_device(&self, fault: $crate::Fault) -> Self {
                 Self { fault: Some(fault), ..self.clone() }
             }
 
             $(
-                /// The library's text for a code, as far as it has one.
+                /// Returns the library's text for a code, if it has one.
                 pub(crate) fn $text(&self, code: $result) -> Option<String> {
                     // SAFETY: the function takes any number and returns a static string, or null.
                     self.$text.and_then(|function| unsafe { $crate::driver::text(function(code)) })
@@ -288,21 +291,21 @@ macro_rules! functions {
             )*
 
             $($(
-                /// The vendor's function of this name.
+                /// Calls the vendor's function of this name.
                 ///
                 /// # Safety
-                /// The arguments are as the vendor's manual asks.
+                /// The arguments are as the vendor's manual requires.
                 #[inline]
                 pub(crate) unsafe fn $name(&self $(, $arg: $ty)*) -> $crate::driver::Answer<'_, Self> {
-                    // SAFETY: the pointer came from the library under this name with this prototype; the
-                    // arguments are right by this function's contract.
+                    // SAFETY: the library has this function under this name, with this prototype; the arguments are right
+                    // by this function's contract.
                     let status = self.$name.map(|function| unsafe { function($($arg),*) });
                     $crate::driver::Answer { api: self, function: &functions::$name, status }
                 }
             )*)*
         }
 
-        /// The functions as the library's users know them.
+        /// The functions, under the names that the library's users know.
         #[allow(non_upper_case_globals)]
         pub(crate) mod functions {
             $($(

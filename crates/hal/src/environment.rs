@@ -1,12 +1,12 @@
-//! Variables of the environment that decide what code runs in the process, or which files it writes.
+//! Environment variables that decide what code runs in the process, or which files it writes.
 
 use std::ffi::OsString;
 
-/// Returns such a variable, unless it is not set or empty.
+/// Returns such a variable, or `None` if it is unset or empty.
 ///
-/// A program that runs with rights which its caller lacks (setuid, setgid, file capabilities) gets no such variable: the
-/// caller, whom the system does not trust with those rights, would have its code run with them. The dynamic linker ignores
-/// `LD_LIBRARY_PATH` there for the same reason.
+/// Also returns `None` if the program has rights that its caller does not have (setuid, setgid, file capabilities).
+/// Otherwise the caller could run its own code with those rights. The dynamic linker ignores `LD_LIBRARY_PATH` there for
+/// the same reason.
 pub fn trusted(variable: &str) -> Option<OsString> {
     if is_privileged() {
         return None;
@@ -14,7 +14,7 @@ pub fn trusted(variable: &str) -> Option<OsString> {
     std::env::var_os(variable).filter(|value| !value.is_empty())
 }
 
-/// Returns whether this program has rights that its caller lacks.
+/// Returns true if this program has rights that its caller does not have.
 pub fn is_privileged() -> bool {
     cfg_if::cfg_if! {
         if #[cfg(any(target_os = "linux", target_os = "android"))] {

@@ -51,7 +51,7 @@ pub enum ErrorKind {
     WouldBlock,
     /// You cannot make the call while the stream is being captured, or the capture failed.
     Captured,
-    /// No node can be made of the call, and the stream stands for a node of an explicit graph, or for the body of a condition.
+    /// The stream stands for a node of an explicit graph or for the body of a condition, and the call cannot become a node.
     NotANode,
     /// This backend, driver or device cannot do it.
     Unsupported,
@@ -70,7 +70,7 @@ pub enum ErrorKind {
     Driver,
 }
 
-/// We put these words in front of every error that comes after the first report of the device's fault.
+/// Once we have reported a device's fault, we put these words in front of every later error.
 const EARLIER: &str = "the device failed earlier: ";
 
 /// Your call that an error belongs to: its name and its line.

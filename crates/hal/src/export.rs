@@ -7,26 +7,26 @@ use crate::{Error, RawBuffer, Result};
 /// A mapping of memory that other processes can map too.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SharedMapping {
-    /// The first byte, aligned to a page at least.
+    /// The first byte, aligned at least to a page.
     pub address: RawBuffer,
-    /// Bytes that are mapped: as many as were asked for, or more.
+    /// How many bytes are mapped: as many as you asked for, or more.
     pub mapped: usize,
-    /// The backend's handle of the memory: `CUmemGenericAllocationHandle`, `hipMemGenericAllocationHandle_t`, the number of
-    /// a file descriptor on the CPU.
+    /// The backend's handle for the memory: `CUmemGenericAllocationHandle`, `hipMemGenericAllocationHandle_t`, or on the
+    /// CPU the number of a file descriptor.
     pub handle: u64,
 }
 
-/// Memory that is passed to other processes as a file descriptor. The memory stays while a process maps it or holds a
-/// descriptor of it.
+/// Memory that you can pass to other processes as a file descriptor. It stays as long as any process maps it or holds such
+/// a descriptor.
 ///
 /// # Safety
-/// The safe crate uses a mapping as it uses an allocation. An implementor promises of a mapping what
-/// [`Buffers`](crate::Buffers) promises of allocations, but that other processes may read and write it: whatever these do
-/// with the memory and with the descriptors, every byte of the mapping can be read and written until it is unmapped.
+/// The safe crate uses a mapping like an allocation. So if you implement this, you promise the same for a mapping as
+/// [`Buffers`](crate::Buffers) does for an allocation, except that other processes may read and write it too. Whatever they
+/// do with the memory and the descriptors, every byte of the mapping can be read and written until it is unmapped.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Exports {
-    /// Returns the number by which all processes know the device (`cuDeviceGetUuid`, `hipDeviceGetUuid`). Memory can be
-    /// imported by devices of the backend that answer the same.
+    /// Returns the device's UUID, which is the same in all processes (`cuDeviceGetUuid`, `hipDeviceGetUuid`). A device of
+    /// the backend can import memory if it returns the same UUID as the exporting device.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend or the driver cannot tell.
@@ -34,7 +34,8 @@ pub unsafe trait Exports {
         Err(Error::unsupported(WHAT))
     }
 
-    /// Allocates memory that can be exported (`cuMemCreate`, `cuMemMap`). Contents are unspecified. `bytes` is not zero.
+    /// Allocates memory that you can export (`cuMemCreate`, `cuMemMap`). Its contents are unspecified. `bytes` must not be
+    /// zero.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no such memory;
@@ -43,10 +44,10 @@ pub unsafe trait Exports {
         Err(Error::unsupported(WHAT))
     }
 
-    /// Makes a file descriptor of the memory (`cuMemExportToShareableHandle`).
+    /// Makes a file descriptor for the memory (`cuMemExportToShareableHandle`).
     ///
     /// # Errors
-    /// The driver's failure, also where the process can have no further descriptor.
+    /// The driver's failure, for example because the process cannot have another descriptor.
     ///
     /// # Safety
     /// `mapping` came from this device, and is mapped.
@@ -54,17 +55,17 @@ pub unsafe trait Exports {
         Err(Error::unsupported(WHAT))
     }
 
-    /// Maps `bytes` bytes of the memory of a descriptor (`cuMemImportFromShareableHandle`, `cuMemMap`). The descriptor and
-    /// the length come from another process and may be anything; `bytes` is not zero.
+    /// Maps `bytes` bytes of the memory behind a descriptor (`cuMemImportFromShareableHandle`, `cuMemMap`). You cannot
+    /// trust the descriptor and the length, because they come from another process. `bytes` is not zero.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a descriptor of something else, of memory that could be
-    /// taken away, and of memory that is shorter.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the descriptor is for something else, for memory that
+    /// another process could take away, or for memory that is shorter.
     fn shared_import(&self, descriptor: BorrowedFd<'_>, bytes: usize) -> Result<SharedMapping> {
         Err(Error::unsupported(WHAT))
     }
 
-    /// Unmaps memory, and gives up the handle (`cuMemUnmap`, `cuMemRelease`).
+    /// Unmaps memory, and releases the handle (`cuMemUnmap`, `cuMemRelease`).
     ///
     /// # Errors
     /// The driver's failure.

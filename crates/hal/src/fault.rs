@@ -1,4 +1,4 @@
-//! The fault of a device: whether the program was told of it.
+//! A device's fault, and if we have reported it to you.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,35 +7,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::notice::{self, Level, Notice};
 
 thread_local! {
-    /// Whether the errors that this thread makes now go to nobody.
+    /// True while the errors that this thread makes are dropped unseen.
     static UNHEARD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a device's fault was reported; shared by all handles of the device. [`Error::with_fault`](crate::Error::with_fault)
-/// makes the reports.
+/// Knows if a device's fault was reported. All handles of the device share this.
+/// [`Error::with_fault`](crate::Error::with_fault) makes the reports.
 #[derive(Clone, Debug, Default)]
 pub struct Fault(Arc<FaultState>);
 
 #[derive(Debug, Default)]
 struct FaultState {
     reported: AtomicBool,
-    /// Whether listeners were told, which they are once.
+    /// True if we have told listeners. We tell them once.
     told: AtomicBool,
     /// The device, `cuda:0`.
     device: Option<String>,
 }
 
 impl Fault {
-    /// Returns the fault to be of a device.
+    /// Makes the fault of a device, which has not happened yet.
     #[must_use]
     pub fn of(backend: &str, ordinal: usize) -> Self {
         Self(Arc::new(FaultState { device: Some(format!("{backend}:{ordinal}")), ..FaultState::default() }))
     }
 
-    /// Has listeners told of the fault, unless they were.
+    /// Tells listeners of the fault, unless we have done so already.
     fn tell(&self, message: &str) {
         if !self.0.told.swap(true, Ordering::Relaxed) {
-            // Errors are made under all kinds of locks.
+            // We make errors under all kinds of locks, so another thread tells them.
             notice::later(Level::Error, || Notice::Fault {
                 device: self.0.device.clone(),
                 message: message.to_owned(),
@@ -43,24 +43,24 @@ impl Fault {
         }
     }
 
-    /// Returns whether the fault was reported.
+    /// Returns true if the fault was reported.
     pub(crate) fn is_reported(&self) -> bool {
-        // The flag alone is shared, and nothing is ordered by it.
+        // Relaxed, because no other memory depends on the flag.
         self.0.reported.load(Ordering::Relaxed)
     }
 
-    /// Notes a report of the fault, unless nobody hears it, and tells listeners of the fault, once. Returns whether there was
-    /// a report before.
+    /// Notes a report of the fault, unless it will be dropped [`unheard`]. Also tells listeners of the fault, once. Returns
+    /// true if there was a report before.
     pub(crate) fn report(&self, message: &str) -> bool {
         self.tell(message);
         if UNHEARD.get() { self.is_reported() } else { self.0.reported.swap(true, Ordering::Relaxed) }
     }
 }
 
-/// Does `work` and drops its errors, so that none of them counts as the first report of a device's fault: the program is to get
-/// that in the fault's own words.
+/// Runs `work`, and you will drop its errors. So if one of them reports that a device failed, that does not count as the
+/// first report. We keep the first report for an error that you see, because it has the fault's own words.
 pub fn unheard<T>(work: impl FnOnce() -> T) -> T {
-    /// The way back, also if the work panics.
+    /// Restores the state, even if the work panics.
     struct Return(bool);
     impl Drop for Return {
         fn drop(&mut self) {

@@ -1,7 +1,7 @@
 //! The system's limit on the size of files (`ulimit -f`).
 //!
-//! A write past the limit does not simply fail: the system sends `SIGXFSZ`, whose default action ends the process. So
-//! whoever writes a file of a size that is not tiny asks here first. Files in memory count too.
+//! If you write past the limit, the write does not just fail: the system sends `SIGXFSZ`, and that ends the process by
+//! default. So before you write a file that is not tiny, ask here if it fits. Files in memory count too.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,14 +9,14 @@ use std::io::{self, Write};
 /// Checks that a file may have `size` bytes.
 ///
 /// # Errors
-/// [`FileTooLarge`](io::ErrorKind::FileTooLarge), with the limit and what to do.
+/// [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it may not. The error tells the limit and what to do.
 pub fn check(size: u64) -> io::Result<()> {
     let limit = limit();
     if size <= limit {
         return Ok(());
     }
     let text = format!(
-        "a file of {size} bytes is over this process's limit of {limit} bytes: raise it (`ulimit -f`)"
+        "a file of {size} bytes is over this process's limit of {limit} bytes; raise the limit (`ulimit -f`)"
     );
     Err(io::Error::new(io::ErrorKind::FileTooLarge, text))
 }
@@ -24,7 +24,7 @@ pub fn check(size: u64) -> io::Result<()> {
 #[cfg(unix)]
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the call fills a structure of this function's own. It leaves it as it is if it fails.
+    // SAFETY: the call fills a structure on this function's stack. If it fails, it leaves the structure as it is.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     limit.rlim_cur
 }
@@ -34,19 +34,19 @@ fn limit() -> u64 {
     u64::MAX
 }
 
-/// A new file that is written from its start to its end. A write that would pass the limit is an error.
+/// A new file that you write from start to end. If a write would pass the limit, you get an error instead.
 #[derive(Debug)]
 pub struct LimitedFile {
     file: File,
-    /// The bytes written so far; `None` if the file is a pipe or a device, which have no limit.
+    /// How many bytes you have written so far; `None` if this is a pipe or a device, because those have no limit.
     written: Option<u64>,
 }
 
 impl LimitedFile {
-    /// Takes a file that is empty.
+    /// Takes an empty file.
     ///
     /// # Errors
-    /// The system does not say what kind of file it is.
+    /// The system's error if it cannot tell what kind of file this is.
     pub fn new(file: File) -> io::Result<Self> {
         let written = file.metadata()?.is_file().then_some(0);
         Ok(Self { file, written })

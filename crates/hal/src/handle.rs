@@ -1,6 +1,6 @@
 //! The handles that backends give out.
 
-/// Defines `Copy` handles: newtypes over a pointer-sized integer, as CUDA's and HIP's handles are.
+/// Defines `Copy` handles: newtypes around an integer of pointer size, because CUDA's and HIP's handles have that size.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
@@ -16,7 +16,7 @@ macro_rules! handles {
     )*};
 }
 
-/// Defines functions that return a handle as the driver's own, for the crate of a driver.
+/// Defines functions that convert a handle to the driver's own type, for a driver's crate.
 #[macro_export]
 macro_rules! handles_of_driver {
     ($($name:ident: $raw:ident => $own:ty;)*) => {$(
@@ -43,11 +43,11 @@ handles! {
     RawGraphExec
     /// A node of a graph: `CUgraphNode`, `hipGraphNode_t`.
     RawGraphNode
-    /// An array, whose layout is the device's: `CUarray`, `hipArray_t`.
+    /// An array. The device decides its layout: `CUarray`, `hipArray_t`.
     RawArray
-    /// A texture, as kernels take it: `cudaTextureObject_t`, `hipTextureObject_t`.
+    /// A texture, in the form that kernels take: `cudaTextureObject_t`, `hipTextureObject_t`.
     RawTexture
-    /// A surface, as kernels take it: `cudaSurfaceObject_t`, `hipSurfaceObject_t`.
+    /// A surface, in the form that kernels take: `cudaSurfaceObject_t`, `hipSurfaceObject_t`.
     RawSurface
 }
 
@@ -59,13 +59,13 @@ impl std::fmt::Display for RawBuffer {
 }
 
 impl RawBuffer {
-    /// Returns the address `bytes` further on.
+    /// Returns the address that is `bytes` bytes further on.
     #[must_use]
     pub const fn offset(self, bytes: usize) -> Self {
         Self(self.0 + bytes)
     }
 
-    /// Returns the address as a pointer. On a GPU the host reaches nothing through it.
+    /// Returns the address as a pointer. If the device is a GPU, the host must not access memory through it.
     #[must_use]
     pub fn as_mut_ptr<T>(self) -> *mut T {
         std::ptr::with_exposed_provenance_mut(self.0)

@@ -1,32 +1,32 @@
-//! The host memory that this process can have.
+//! How much host memory this process can have.
 //!
-//! A container, a systemd unit or a Slurm job has a control group with a memory limit, and the system kills a process of it
-//! rather than let its groups go over. Groups lie inside each other, and each limit on the way up counts. With version 2
-//! all groups lie in one tree; with version 1 those for memory have a tree of their own. Where a tree is mounted, and
-//! from which group on, stands in `/proc/self/mountinfo`.
+//! A container, a systemd unit or a Slurm job has a control group with a memory limit. If its processes exceed the limit,
+//! the system kills one of them. Groups are nested, and the limit of each enclosing group counts too. With version 2, all
+//! groups are in one tree. With version 1, the groups for memory have their own tree. `/proc/self/mountinfo` says where a
+//! tree is mounted, and which group is at the top of that mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the bytes of memory that this process can have: the machine's, or the limit of its control groups if that is
-/// lower.
+/// Returns how many bytes of memory this process can have: what the machine has, or the limit of its control groups if that
+/// is lower.
 #[must_use]
 #[cfg(unix)]
 pub fn total() -> u64 {
-    // SAFETY: queries without side effects.
+    // SAFETY: both calls are queries without side effects.
     let [pages, size] = unsafe { [libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)] };
     let machine = pages.max(0) as u64 * size.max(0) as u64;
     machine.min(memory_limit().unwrap_or(u64::MAX))
 }
 
-/// No limit is known elsewhere.
+/// On other systems we don't know a limit.
 #[must_use]
 #[cfg(not(unix))]
 pub fn total() -> u64 {
     u64::MAX
 }
 
-/// Returns the lowest memory limit of the groups that this process is in, in bytes.
+/// Returns the lowest memory limit among the groups of this process, in bytes.
 fn memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -34,7 +34,7 @@ fn memory_limit() -> Option<u64> {
     limit_files(&groups, &mounts).iter().filter_map(|path| read(path)).min()
 }
 
-/// Returns the files that may have a limit, by the contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// Returns the files that may have a limit, given the contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for group in groups.lines() {
@@ -49,14 +49,14 @@ fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
             continue;
         };
         let Some((root, mounted)) = mounts.lines().find_map(|line| mount(line, kind)) else { continue };
-        // Without a namespace of its own, a container sees its group's full path and has that group mounted.
+        // If a container has no namespace of its own, it sees its group's full path, but only that group is mounted.
         let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
         files.extend(below.ancestors().map(|group| mounted.join(group).join(file)));
     }
     files
 }
 
-/// Returns the group that is mounted and the place, if the line is of a memory tree of this kind.
+/// If the line is about a memory tree of this kind, returns which group is mounted, and where.
 fn mount<'a>(line: &'a str, kind: &str) -> Option<(&'a Path, &'a Path)> {
     let (before, after) = line.split_once(" - ")?;
     let mut after = after.split(' ');

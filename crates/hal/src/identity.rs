@@ -1,14 +1,14 @@
-//! The names by which a vendor's tools know a device: its UUID and its place on the PCI bus.
+//! How a vendor's tools name a device: by its UUID and its place on the PCI bus.
 //!
-//! An ordinal depends on what the environment hides (`CUDA_VISIBLE_DEVICES`) and on the driver's own order. These names do
-//! not, so operators and device plugins use them.
+//! A device's ordinal depends on what the environment hides (`CUDA_VISIBLE_DEVICES`) and on the driver's order. These names
+//! do not, so operators and device plugins use them instead.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use crate::{Error, ErrorKind, Result};
 
-/// The names of a device, as far as its driver tells them.
+/// A device's names, as far as the driver tells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The UUID as the vendor's tools write it: `GPU-` and 32 digits in five groups (NVIDIA), `MIG-` and the same for an
@@ -19,8 +19,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns whether `uuid` is this device's. The case does not matter, nor whether it says `GPU-` or `MIG-`: the digits
-    /// are a device's own.
+    /// Returns true if `uuid` is this device's UUID. We ignore case, and whether it begins with `GPU-` or `MIG-`, because
+    /// the digits alone are unique.
     #[must_use]
     pub fn has_uuid(&self, uuid: &str) -> bool {
         let digits = |uuid: &str| uuid.split_once('-').map(|(_, digits)| digits.to_ascii_lowercase());
@@ -28,7 +28,7 @@ impl Identity {
     }
 }
 
-/// Writes a UUID as NVIDIA's tools do, behind `prefix`: `GPU-` or `MIG-`.
+/// Writes a UUID as NVIDIA's tools do, with the prefix `GPU-` or `MIG-`.
 #[must_use]
 pub fn uuid_text(prefix: &str, bytes: [u8; 16]) -> String {
     let mut text = prefix.to_owned();
@@ -36,7 +36,7 @@ pub fn uuid_text(prefix: &str, bytes: [u8; 16]) -> String {
         if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
         }
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
@@ -77,7 +77,7 @@ impl FromStr for PciAddress {
     fn from_str(text: &str) -> Result<Self> {
         Self::parse(text).ok_or_else(|| {
             let message = format!(
-                "`{text}` is no PCI address; write domain, bus, device and function, such as 0000:3b:00.0"
+                "`{text}` is not a PCI address; write domain, bus, device and function, for example 0000:3b:00.0"
             );
             Error::new(ErrorKind::InvalidArgument, message)
         })
@@ -86,7 +86,7 @@ impl FromStr for PciAddress {
 
 impl PciAddress {
     fn parse(text: &str) -> Option<Self> {
-        // The standard library's parser takes a sign, and any number of zeros.
+        // We check the digits ourselves, because the standard library's parser also takes a sign and any number of zeros.
         let number = |text: &str, digits: usize, below: u64| {
             let is_number =
                 (1..=digits).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -175,7 +175,7 @@ impl fmt::Debug for PlainLaunch {
     }
 }
 
-/// A grid and block size with which one kernel fills a device.
+/// A grid and block size that let one kernel fill a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuggestedLaunch {
     /// Blocks of the grid.

@@ -13,7 +13,7 @@
 //! * ranges lie inside their allocation, sizes are in bytes and do not overflow;
 //! * a launch's grid, block and shared memory are within [`DeviceInfo`]'s limits and never zero, and its arguments match the
 //!   kernel's parameters in number and size and fit into the bytes that the device takes;
-//! * a copy to or from a module's variable is ordered with every launch of the module's kernels;
+//! * a copy to or from a module's variable is ordered with every launch of a kernel in that module;
 //! * host memory handed to an asynchronous call stays valid, and unaliased as the call requires, until that
 //!   call's work is done;
 //! * nothing is destroyed or freed before the last work that uses it is done;

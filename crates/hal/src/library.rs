@@ -1,9 +1,9 @@
-//! Finding and opening a vendor's library at run time: the part that the backends for vendors' drivers share.
+//! Finds and opens a vendor's library at run time. The backends for vendors' drivers share this.
 //!
-//! To open a library is to run what it contains. So the names are the backends' own, or those in the environment, which
-//! is trusted: the variables (`GPUSTREAM_CUDA_LIBRARY` and its like, but also `LD_LIBRARY_PATH`) decide what code runs
-//! in the process, and a program that passes them on from strangers passes on that power. A program with rights that its
-//! caller lacks ignores them: see [`environment::trusted`].
+//! If you open a library, you run its code. So we only take names from the backends themselves and from environment
+//! variables, which we trust. Variables such as `GPUSTREAM_CUDA_LIBRARY`, and also `LD_LIBRARY_PATH`, decide what code runs
+//! in the process. So your program must not set them to what a stranger says. If the program has rights that its caller
+//! does not have, we ignore them: see [`environment::trusted`].
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,24 +13,24 @@ pub use libloading::Library;
 
 use crate::{ErrorKind, environment};
 
-/// The outcome of a search for a library.
+/// The result of a search for a library.
 pub struct Search {
-    /// The library that was opened, if any was.
+    /// The library that we opened, if we found one.
     pub library: Option<Library>,
-    /// Each name tried, with the linker's answer; for the error message and for diagnosis.
+    /// Each name that we tried, with what the linker said, for error messages and diagnosis.
     pub tried: Vec<String>,
-    /// The variable that named the library, if one did.
+    /// The environment variable that named the library, if one did.
     pub named_by: Option<&'static str>,
-    /// Whether the linker found a file and could not open it: one of another architecture, cut short, or without a library
-    /// that it needs.
+    /// True if the linker found a file but could not open it, for example because it is for another architecture, is cut
+    /// short, or needs a library that is missing.
     broken: bool,
 }
 
 impl Search {
-    /// Opens the library at `path` and no other.
+    /// Opens only the library at `path`.
     ///
     /// # Safety
-    /// `path` names a vendor's library or a stand-in for one: its initialisers may run in this process.
+    /// `path` names a vendor's library or a stand-in for one, so its initialisers may run in this process.
     pub unsafe fn only(path: &Path) -> Self {
         let mut search = Self::new();
         // SAFETY: handed on.
@@ -42,8 +42,9 @@ impl Search {
         Self { library: None, tried: Vec::new(), named_by: None, broken: false }
     }
 
-    /// Returns the kind of failure where no library was opened. A library that is not there says nothing about the machine; one
-    /// that is there, or that the environment names, was meant to be used.
+    /// Returns the kind of failure if we opened no library. If there is a library but we cannot open it, or if the
+    /// environment names one, then it is meant to be used, so the failure is [`ErrorKind::DriverUnusable`]. Otherwise it is
+    /// only missing.
     #[must_use]
     pub const fn failure(&self) -> ErrorKind {
         if self.broken || self.named_by.is_some() {
@@ -53,14 +54,14 @@ impl Search {
         }
     }
 
-    /// Opens the library that the environment variable `variable` names, and no other if the variable is set; otherwise
-    /// the first of `names` that can be opened, in order.
+    /// If the environment variable `variable` is set, opens only the library that it names. Otherwise tries `names` in
+    /// order, and opens the first that it can.
     ///
     /// # Safety
-    /// As for [`only`](Self::only), of every name.
+    /// As for [`only`](Self::only), for every name.
     pub unsafe fn open(variable: &'static str, names: impl IntoIterator<Item = PathBuf>) -> Self {
         if let Some(name) = environment::trusted(variable) {
-            // SAFETY: the user put this name in the library's place, and the environment is trusted.
+            // SAFETY: you named this file as the library, and we trust the environment.
             let mut search = unsafe { Self::only(Path::new(&name)) };
             search.named_by = Some(variable);
             if let Some(last) = search.tried.last_mut() {
@@ -72,7 +73,7 @@ impl Search {
         }
         let mut search = Self::new();
         for name in names {
-            // A path that does not exist is not worth a line in the report.
+            // If a path does not exist, it is not worth a line in the report.
             if name.is_absolute() && !name.exists() {
                 continue;
             }
@@ -84,7 +85,7 @@ impl Search {
         search
     }
 
-    /// Tries to open `name`. Returns whether that succeeded.
+    /// Tries to open `name`. Returns true if that succeeded.
     ///
     /// # Safety
     /// As for [`only`](Self::only).
@@ -97,7 +98,7 @@ impl Search {
                 true
             }
             Err(error) => {
-                // The linker's own words, which name the file, are the source.
+                // The error's source has the linker's own words, which name the file.
                 let cause =
                     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
                 let name = name.to_string_lossy();
@@ -110,10 +111,10 @@ impl Search {
     }
 }
 
-/// Resolves a symbol to a function pointer, or to nothing.
+/// Returns the symbol as a function pointer, or `None` if the library does not have it.
 ///
 /// # Safety
-/// `F` is the type of a function pointer with the symbol's prototype, and the library is never closed.
+/// `F` is a function pointer type with the symbol's prototype, and the library is never closed.
 #[must_use]
 pub unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Option<F> {
     // SAFETY: the type is right by this function's contract, and the pointer may outlive the `Symbol`.
@@ -122,23 +123,23 @@ pub unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Option<F> {
 
 cfg_if! {
     if #[cfg(unix)] {
-        /// Returns whether the linker's words say that there is no file of this name. Words about a library that the file needs
-        /// name that one instead.
+        /// Returns true if the linker says that there is no file of this name. If a library that the file needs is missing,
+        /// the linker names that one instead.
         fn says_absent(words: &str, name: &str) -> bool {
-            // In the language of the process, as the linker has it; the number behind it is Rust's.
+            // This is in the process's language, like the linker's words. Rust adds the number after it.
             let absent = std::io::Error::from_raw_os_error(libc::ENOENT).to_string();
             let absent = absent.split(" (os error").next().unwrap_or_default();
             words.contains(&format!("{name}: ")) && words.contains(absent)
         }
 
-        /// Lets all libraries of the process find the symbols of the open library at `path`, as if it had been opened with
-        /// `RTLD_GLOBAL`. Opens no library; does nothing where none is open under this path.
+        /// Lets all libraries in the process find the symbols of the open library at `path`, as if it had been opened with
+        /// `RTLD_GLOBAL`. If no library is open under this path, does nothing.
         pub fn expose(path: &Path) {
             use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
 
-            // SAFETY: no initialiser runs, since only a library that is open already is found.
+            // SAFETY: no initialiser runs, because this only finds a library that is open already.
             if let Ok(library) = unsafe { Library::open(Some(path), libc::RTLD_NOLOAD | RTLD_LAZY | RTLD_GLOBAL) } {
-                // Counted once more, so that the library stays open.
+                // We leak this handle, so that the library stays open.
                 std::mem::forget(library);
             }
         }
@@ -164,16 +165,16 @@ cfg_if! {
             Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
         }
     } else {
-        /// Returns whether the loader's words say that there is no such file: error 126 of Windows, which also stands for a
-        /// library that the file needs.
+        /// Returns true if the loader says that there is no such file. On Windows that is error 126, which also means that
+        /// a library that the file needs is missing.
         fn says_absent(words: &str, _name: &str) -> bool {
             words.contains("(os error 126)")
         }
 
-        /// Does nothing: this system has no symbols that all libraries share.
+        /// Does nothing, because libraries do not share symbols on this system.
         pub fn expose(_path: &Path) {}
 
-        /// Returns `None`: this system does not say which file holds an address.
+        /// Returns `None`, because this system does not tell which file holds an address.
         #[must_use]
         pub fn file_of(_address: usize) -> Option<PathBuf> {
             None

@@ -1,4 +1,4 @@
-//! Kernels' symbols, as people read them.
+//! Readable names for kernels' symbols.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// The most names that are kept. A program with more kernels, such as one that compiles them as it runs, begins again.
+/// We keep at most this many names. If a program has more kernels, for example because it compiles them as it runs, we drop
+/// all names and begin again.
 const MOST: usize = 4096;
 
-/// The readable names of symbols, each made once.
+/// The readable names of symbols. We make each name once.
 #[derive(Debug, Default)]
 pub struct Names(HashMap<Box<CStr>, Arc<str>>);
 
@@ -28,7 +29,7 @@ impl Names {
     }
 }
 
-/// Returns the path of a C++ function with its template arguments; any other symbol stays as it is.
+/// Returns the path of a C++ function with its template arguments. Any other symbol stays as it is.
 #[must_use]
 pub fn demangled(symbol: &CStr) -> String {
     let options = DemangleOptions::new().no_params().no_return_type();

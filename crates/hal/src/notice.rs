@@ -1,18 +1,18 @@
-//! Notices: what the library does by itself and operators want to know.
+//! Notices: things that the library does by itself and that operators want to know.
 //!
-//! Backends and the core tell; the crate `gpustream` passes it on, as events of the crate `tracing`. While nobody listens, a
-//! notice costs one load, and all of them are on paths that are slow anyway.
+//! Backends and the core make notices, and the crate `gpustream` passes them on as events of the crate `tracing`. If there
+//! is no listener, a notice costs one load, and all notices are on paths that are slow anyway.
 //!
-//! A listener is the program's code: it may call the library, block, and panic. So it must not run while a lock of the library
-//! is held. [`now`] tells on the calling thread, from places that hold none. Everywhere else [`later`] hands the notice over, and
-//! it is told on another thread.
+//! A listener is your code, so it may call the library, block or panic. We must not call it while we hold any lock. In
+//! places without a lock, [`now`] calls it on this thread. Everywhere else, [`later`] passes the notice to another thread,
+//! which calls the listener.
 
 use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How much a notice matters, most first.
+/// How much a notice matters. The most important level comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the usual words")]
 pub enum Level {
@@ -22,7 +22,7 @@ pub enum Level {
     Debug,
 }
 
-/// Something that the library did, or found.
+/// Something that the library did or found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notice {
@@ -40,25 +40,25 @@ pub enum Notice {
         uuid: Option<String>,
         /// The PCI address, if the driver tells it.
         pci: Option<String>,
-        /// The driver's library, if there is one, and the name that led to it.
+        /// The driver's library, if there is one, and the name under which we found it.
         library: Option<(PathBuf, String)>,
-        /// What made the library choose it.
+        /// Why we chose it.
         why: String,
     },
-    /// The choice of a device went on to the next backend.
+    /// While choosing a device, we went on to the next backend.
     PassedOver {
         /// The backend's name.
         backend: &'static str,
         /// The reason that it gave.
         why: String,
     },
-    /// The cache has no image of a source for a device.
+    /// The cache has no image for a source and a device.
     CacheMiss {
         /// The source's name.
         source: String,
         /// The target to compile for.
         arch: String,
-        /// The cache's folder; `None` if there is none that this user alone can write to.
+        /// The cache's folder; `None` if there is none that only this user can write to.
         folder: Option<PathBuf>,
     },
     /// A source was compiled at run time.
@@ -69,7 +69,7 @@ pub enum Notice {
         arch: String,
         /// The compiler's name and version.
         compiler: String,
-        /// The time that it took.
+        /// How long that took.
         took: Duration,
     },
     /// A pool took memory from the driver.
@@ -78,21 +78,21 @@ pub enum Notice {
         device: String,
         /// The kind of memory.
         memory: &'static str,
-        /// The bytes that were taken.
+        /// How many bytes it took.
         bytes: u64,
-        /// All bytes of this kind that the pool has taken by now.
+        /// How many bytes of this kind the pool has taken in all.
         reserved: u64,
         /// The line that asked for memory.
         location: &'static Location<'static>,
     },
-    /// A device failed: nothing works on it any more.
+    /// A device failed, so nothing works on it any more.
     Fault {
         /// The device, `cuda:0`; `None` if the backend does not say.
         device: Option<String>,
         /// The driver's words, and what to do.
         message: String,
     },
-    /// A line of the program makes operations wait for each other (`GPUSTREAM_LINT`).
+    /// A line of your program makes operations wait for each other (`GPUSTREAM_LINT`).
     Serialises {
         /// The line.
         location: &'static Location<'static>,
@@ -101,33 +101,33 @@ pub enum Notice {
     },
 }
 
-/// The way to whoever listens.
+/// How to reach the listeners.
 #[derive(Clone, Copy, Debug)]
 pub struct Listener {
-    /// Returns true if anyone wants notices of this level. You can call this anywhere, so it must not run the program's
-    /// code.
+    /// Returns true if there is a listener for notices of this level. We call this anywhere, so it must not run your
+    /// program's code.
     pub wants: fn(Level) -> bool,
-    /// Tells the program, on this thread.
+    /// Tells your program on this thread.
     pub now: fn(&Notice),
-    /// Lets another thread tell the program. You can call this anywhere, so it must not block or run the program's code.
+    /// Lets another thread tell your program. We call this anywhere, so it must not block or run your program's code.
     pub later: fn(Notice),
 }
 
 static LISTENER: OnceLock<Listener> = OnceLock::new();
 
-/// Has all notices go to this listener. The first listener stays.
+/// Sends all notices to this listener. If there is one already, that one stays.
 pub fn listen(listener: Listener) {
     let _ = LISTENER.set(listener);
 }
 
-/// Tells listeners about something on this thread, which must not hold any of the library's locks.
+/// Tells listeners about something, on this thread. The thread must not hold any lock of the library.
 pub fn now(level: Level, make: impl FnOnce() -> Notice) {
     if let Some(listener) = wanted(level) {
         (listener.now)(&make());
     }
 }
 
-/// Has listeners told of something. This thread may hold any lock.
+/// Lets another thread tell listeners about something. You may hold any lock.
 pub fn later(level: Level, make: impl FnOnce() -> Notice) {
     if let Some(listener) = wanted(level) {
         (listener.later)(make());

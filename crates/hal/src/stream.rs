@@ -233,8 +233,8 @@ pub unsafe trait Streams {
     ) -> Result<()> {
         Err(Error::new(
             ErrorKind::Unsupported,
-            "closures run in parts on the CPU device alone, whose kernels run on the host too; write a kernel for this \
-             device, or run one closure: `Stream::external_host`",
+            "only the CPU device runs closures in parts, because its kernels run on the host too; write a kernel for this \
+             device, or run one closure with `Stream::external_host`",
         ))
     }
 }

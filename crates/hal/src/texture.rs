@@ -1,4 +1,5 @@
-//! Arrays, which a device lays out for itself, and the objects by which kernels reach them: textures and surfaces.
+//! Arrays, and the textures and surfaces that kernels need to reach them. The device decides how an array is laid out, so
+//! you cannot address its bytes.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use crate::{Error, Result};
 
 pub use crate::handle::{RawArray, RawSurface, RawTexture};
 
-/// The type of a texel's channels.
+/// The type of a channel in a texel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Unsigned, 8 bits.
@@ -39,7 +40,7 @@ impl Channel {
         }
     }
 
-    /// Returns whether a texture hands the channel out as an integer, unless it is read as a normalised number.
+    /// Returns true if kernels read the channel as an integer, unless you ask for normalised numbers.
     #[must_use]
     pub const fn is_integer(self) -> bool {
         !matches!(self, Self::F16 | Self::F32)
@@ -89,7 +90,7 @@ impl TexelFormat {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArrayShape {
-    /// Width, height and depth; 1 along an axis that the array lacks.
+    /// Width, height and depth; 1 along an axis that the array does not have.
     extent: [usize; 3],
     dimensions: u32,
     layers: Option<usize>,
@@ -124,44 +125,44 @@ impl ArrayShape {
         Self { extent: [width, height, depth], dimensions: 3, layers: None }
     }
 
-    /// Makes the array one of so many layers of this shape, which has one or two dimensions.
+    /// Makes this an array of `layers` layers, each of this shape. The shape must have one or two dimensions.
     #[must_use]
     pub const fn layers(mut self, layers: usize) -> Self {
         self.layers = Some(layers);
         self
     }
 
-    /// Returns the texels of a row.
+    /// Returns how many texels a row has.
     #[must_use]
     pub const fn width(&self) -> usize {
         self.extent[0]
     }
 
-    /// Returns the rows; 1 for an array of one dimension.
+    /// Returns how many rows there are; 1 for an array of one dimension.
     #[must_use]
     pub const fn height(&self) -> usize {
         self.extent[1]
     }
 
-    /// Returns the planes; 1 for an array of one or two dimensions.
+    /// Returns how many planes there are; 1 for an array of one or two dimensions.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.extent[2]
     }
 
-    /// Returns the number of layers, if the array has layers.
+    /// Returns how many layers there are, if the array has layers.
     #[must_use]
     pub const fn layer_count(&self) -> Option<usize> {
         self.layers
     }
 
-    /// Returns the number of dimensions of the array, or of each of its layers.
+    /// Returns how many dimensions the array has, or each of its layers.
     #[must_use]
     pub const fn dimensions(&self) -> u32 {
         self.dimensions
     }
 
-    /// Returns the planes or layers that lie one behind another.
+    /// Returns how many planes or layers there are.
     #[must_use]
     pub const fn slices(&self) -> usize {
         match self.layers {
@@ -170,82 +171,82 @@ impl ArrayShape {
         }
     }
 
-    /// Returns the number of texels; `None` if it overflows.
+    /// Returns how many texels there are, or `None` if the number overflows.
     #[must_use]
     pub fn texels(&self) -> Option<usize> {
         self.width().checked_mul(self.height())?.checked_mul(self.slices())
     }
 }
 
-/// The value of a texture beside its texels (`CUaddress_mode`).
+/// What a texture returns outside its texels (`CUaddress_mode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AddressMode {
-    /// The texture repeats. Needs normalised coordinates.
+    /// The texture repeats. You must use normalised coordinates.
     Wrap,
     /// The texel at the edge.
     #[default]
     Clamp,
-    /// The texture repeats, every other time mirrored. Needs normalised coordinates.
+    /// The texture repeats, mirrored every other time. You must use normalised coordinates.
     Mirror,
     /// Zero.
     Border,
 }
 
-/// The way from a coordinate to a value (`CUfilter_mode`).
+/// How a coordinate becomes a value (`CUfilter_mode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FilterMode {
     /// The texel that the coordinate lies in.
     #[default]
     Point,
-    /// The mean of the nearest two texels of each dimension, weighted by distance in steps of 1/256. Texels are
+    /// The mean of the two nearest texels along each dimension, weighted by distance in steps of 1/256. The texels must be
     /// read as floating-point numbers.
     Linear,
 }
 
-/// The way in which a texture is read.
+/// How kernels read a texture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TextureOptions {
-    /// The value beside the texels, along each axis.
+    /// What the texture returns outside its texels, for each axis.
     pub address: [AddressMode; 3],
-    /// The way from a coordinate to a value.
+    /// How a coordinate becomes a value.
     pub filter: FilterMode,
-    /// Whether coordinates run from 0 to 1 along each axis, else from 0 to the number of texels.
+    /// True if coordinates go from 0 to 1 along each axis, false if they go from 0 to the number of texels.
     pub normalized_coordinates: bool,
-    /// Whether texels of 8 or 16 bits are read as numbers from 0 to 1, or from -1 to 1 where they have a sign
-    /// (`cudaReadModeNormalizedFloat`), else as they are.
+    /// True if texels of 8 or 16 bits are read as numbers from 0 to 1, or from -1 to 1 if they are signed
+    /// (`cudaReadModeNormalizedFloat`). False if they are read as they are.
     pub normalized_values: bool,
 }
 
 impl TextureOptions {
-    /// Sets the value beside the texels, along every axis.
+    /// Sets what the texture returns outside its texels, for all axes.
     #[must_use]
     pub const fn address(self, mode: AddressMode) -> Self {
         self.address_of_axes([mode; 3])
     }
 
-    /// Sets the value beside the texels along x, y and z.
+    /// Sets what the texture returns outside its texels, for x, y and z.
     #[must_use]
     pub const fn address_of_axes(mut self, modes: [AddressMode; 3]) -> Self {
         self.address = modes;
         self
     }
 
-    /// Sets the way from a coordinate to a value.
+    /// Sets how a coordinate becomes a value.
     #[must_use]
     pub const fn filter(mut self, filter: FilterMode) -> Self {
         self.filter = filter;
         self
     }
 
-    /// Sets whether coordinates run from 0 to 1.
+    /// Sets whether coordinates go from 0 to 1.
     #[must_use]
     pub const fn normalized_coordinates(mut self, normalized: bool) -> Self {
         self.normalized_coordinates = normalized;
         self
     }
 
-    /// Sets whether texels of 8 or 16 bits are read as numbers from 0 or -1 to 1.
+    /// Sets whether texels of 8 or 16 bits are read as numbers from 0 to 1, or from -1 to 1.
     #[must_use]
     pub const fn normalized_values(mut self, normalized: bool) -> Self {
         self.normalized_values = normalized;
@@ -267,22 +268,23 @@ pub enum TextureSource {
     },
 }
 
-/// Creation of arrays, textures and surfaces. They have no order with streams; copies are
-/// [`copy_3d`](crate::Buffers::copy_3d)'s.
+/// Making arrays, textures and surfaces. These calls are not ordered with streams. To copy to or from an array, use
+/// [`copy_3d`](crate::Buffers::copy_3d).
 ///
 /// # Safety
-/// The safe crate lets any kernel fetch from any texture, and read and write any surface. An implementor promises that
-/// no coordinate and no type of an element leads outside of the array or the linear memory.
+/// The safe crate lets any kernel fetch from any texture, and read and write any surface. So if you implement this, you
+/// promise that no coordinate and no element type leads outside the array or the linear memory.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Textures {
-    /// Allocates an array that textures and surfaces can be made of (`cuArray3DCreate`, `hipArray3DCreate`). No extent
-    /// is zero. Contents are unspecified.
+    /// Allocates an array for textures and surfaces (`cuArray3DCreate`, `hipArray3DCreate`). No extent may be zero. The
+    /// contents are unspecified.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) without textures; [`OutOfMemory`](crate::ErrorKind::OutOfMemory);
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an extent that is more than the driver takes.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no textures;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory); [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if an extent
+    /// is larger than the driver takes.
     fn array_create(&self, shape: ArrayShape, format: TexelFormat) -> Result<RawArray> {
-        Err(Error::unsupported("arrays and textures"))
+        Err(Error::unsupported("an array or texture"))
     }
 
     /// Frees an array (`cuArrayDestroy`, `hipArrayDestroy`).
@@ -294,26 +296,26 @@ pub unsafe trait Textures {
     /// `array` came from [`array_create`](Self::array_create) of this device; all work that uses it is done, and its
     /// textures and surfaces are destroyed.
     unsafe fn array_destroy(&self, array: RawArray) -> Result<()> {
-        Err(Error::unsupported("arrays and textures"))
+        Err(Error::unsupported("an array or texture"))
     }
 
-    /// Makes a texture of texels of this format (`cuTexObjectCreate`, `hipTexObjectCreate`).
+    /// Makes a texture from texels of this format (`cuTexObjectCreate`, `hipTexObjectCreate`).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no textures; otherwise the driver's failure, as
-    /// for linear memory that is longer than its textures.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no textures; otherwise the driver's failure, for
+    /// example because the linear memory is longer than a texture can be.
     ///
     /// # Safety
-    /// The source is alive, and its texels have this format. The options go together: linear filtering where values are
-    /// floating-point numbers, normalised values where channels are integers of 8 or 16 bits, and wrapping and mirroring
-    /// where coordinates are normalised.
+    /// The source is alive, and its texels have this format. The options go together: filtering is only linear if values
+    /// are floating-point numbers, values are only normalised if channels are integers of 8 or 16 bits, and textures only
+    /// wrap or mirror if coordinates are normalised.
     unsafe fn texture_create(
         &self,
         source: TextureSource,
         format: TexelFormat,
         options: &TextureOptions,
     ) -> Result<RawTexture> {
-        Err(Error::unsupported("arrays and textures"))
+        Err(Error::unsupported("an array or texture"))
     }
 
     /// Destroys a texture (`cuTexObjectDestroy`, `hipTexObjectDestroy`).
@@ -324,10 +326,10 @@ pub unsafe trait Textures {
     /// # Safety
     /// `texture` came from [`texture_create`](Self::texture_create) of this device; all work that uses it is done.
     unsafe fn texture_destroy(&self, texture: RawTexture) -> Result<()> {
-        Err(Error::unsupported("arrays and textures"))
+        Err(Error::unsupported("an array or texture"))
     }
 
-    /// Makes a surface of an array (`cuSurfObjectCreate`, `hipCreateSurfaceObject`).
+    /// Makes a surface for an array (`cuSurfObjectCreate`, `hipCreateSurfaceObject`).
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device has no surfaces; otherwise the driver's failure.
@@ -335,7 +337,7 @@ pub unsafe trait Textures {
     /// # Safety
     /// The array is alive.
     unsafe fn surface_create(&self, array: RawArray) -> Result<RawSurface> {
-        Err(Error::unsupported("surfaces"))
+        Err(Error::unsupported("a surface"))
     }
 
     /// Destroys a surface (`cuSurfObjectDestroy`, `hipDestroySurfaceObject`).
@@ -346,6 +348,6 @@ pub unsafe trait Textures {
     /// # Safety
     /// `surface` came from [`surface_create`](Self::surface_create) of this device; all work that uses it is done.
     unsafe fn surface_destroy(&self, surface: RawSurface) -> Result<()> {
-        Err(Error::unsupported("surfaces"))
+        Err(Error::unsupported("a surface"))
     }
 }

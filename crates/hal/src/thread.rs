@@ -1,15 +1,15 @@
-//! Threads that the library starts, which leave the program's signals alone.
+//! Starts the library's threads so that they leave your program's signals alone.
 //!
-//! The system hands a signal for the whole process to any thread that does not block it. A program that waits for
-//! `SIGTERM` with `sigwait` blocks it on its own threads. If a thread of the library did not block it too, the system could
-//! pick that thread, and the process would end although the program is waiting. A new thread starts with the mask of the
-//! thread that starts it, so we block the signals around the start.
+//! The system hands a signal for the whole process to any thread that does not block it. If your program waits for
+//! `SIGTERM` with `sigwait`, it blocks the signal on its own threads. But if one of our threads does not block it too, the
+//! system may pick that thread, and the process ends although your program is waiting. A new thread inherits the mask of
+//! the thread that starts it, so we block the signals around the start.
 
-/// Calls `start` while the signals that belong to the program are blocked, so that the threads which it starts block them
-/// for good. The calling thread has its own mask back afterwards.
+/// Calls `start` with your program's signals blocked, so that the threads that it starts block them for good. Afterwards
+/// the calling thread gets its own mask back.
 ///
-/// Faults (`SIGSEGV` and the like) are not blocked because the CPU backend turns them into errors, and `SIGPROF` and
-/// `SIGVTALRM` are not because profilers sample threads with them.
+/// We do not block faults (`SIGSEGV` and the like), because the CPU backend turns them into errors, nor `SIGPROF` and
+/// `SIGVTALRM`, because profilers sample threads with them.
 ///
 /// ```
 /// use std::thread;
@@ -31,7 +31,7 @@ mod unix {
     use std::mem::MaybeUninit;
     use std::ptr;
 
-    /// Signals that stay as they are.
+    /// Signals that we do not block.
     const LEFT: [i32; 9] = [
         libc::SIGSEGV,
         libc::SIGBUS,
@@ -50,7 +50,7 @@ mod unix {
     impl Mask {
         pub(super) fn block() -> Self {
             let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-            // SAFETY: the calls fill and read sets of this function's own; they fail for unknown signals only.
+            // SAFETY: the calls fill and read sets on this function's stack. They only fail for unknown signals.
             unsafe {
                 libc::sigfillset(all.as_mut_ptr());
                 for signal in LEFT {

@@ -41,7 +41,7 @@ impl<S> SharedMeasurement<S> {
     /// Notes a begin. If it is the first one, calls `start` to start the measurement.
     ///
     /// # Errors
-    /// Those of `start`; then nothing has begun.
+    /// The error of `start`. Then nothing has begun.
     pub fn begin(&self, start: impl FnOnce() -> Result<S>) -> Result<()> {
         let mut on = lock(&self.0);
         match &mut *on {
@@ -75,14 +75,14 @@ pub enum TraceClock {
     Host,
     /// CUPTI's activity records (`libcupti`).
     Cupti,
-    /// The records of AMD's rocprofiler-sdk, converted from their clock to the host's.
+    /// The records from rocprofiler-sdk (AMD), converted from their clock to the host's.
     Rocprofiler {
         /// The comparison of the two clocks may be off by this many nanoseconds.
         error: u64,
     },
 }
 
-/// A time span in which a device was busy with an operation or a part of one.
+/// When a device was busy with an operation, or with a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran<'a> {
     /// The number that you gave for this operation to [`Traces::trace_enter`].
@@ -107,7 +107,7 @@ pub trait Traces {
     /// often. The devices of a backend may share what they measured.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot measure, with what is missing.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot measure. The error says what is missing.
     fn trace_begin(&self) -> Result<TraceClock> {
         Err(Error::unsupported("measuring when operations run"))
     }
@@ -122,10 +122,9 @@ pub trait Traces {
     /// Ends what [`trace_enter`](Self::trace_enter) began.
     fn trace_leave(&self) {}
 
-    /// Calls `each` with what was measured and not taken yet, of all operations that are done or, where the backend
-    /// hands out its measurements by the buffer, of those whose buffer is full. `flush` makes the call wait until
-    /// nothing of finished operations is held back. Returns how many measurements were lost because nobody took them in
-    /// time.
+    /// Calls `each` with everything that was measured and that you have not taken yet. If the backend collects measurements
+    /// in buffers, you only get those from full buffers, unless you `flush`: then the call waits until you have everything
+    /// about finished operations. Returns how many measurements were lost because you did not take them in time.
     ///
     /// # Errors
     /// The failure of the measuring library. Measurements may then be lost.
@@ -133,19 +132,20 @@ pub trait Traces {
         Ok(0)
     }
 
-    /// Gets the ranges of [`range_push`](Self::range_push) to the vendor's profiler (NVTX; roctx). May be called again.
+    /// Prepares the vendor's profiler (NVTX; roctx) to show the ranges of [`range_push`](Self::range_push). You may call
+    /// this again.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if no profiler can have them, with what is missing. Ranges then do
-    /// nothing.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if there is no profiler to show them. The error says what is missing.
+    /// Ranges then do nothing.
     fn range_begin(&self) -> Result<()> {
-        Err(Error::unsupported("ranges for a vendor's profiler"))
+        Err(Error::unsupported("showing ranges in a vendor's profiler"))
     }
 
-    /// Begins a range of this thread, inside those that it began before and did not end (`nvtxRangePushA`;
-    /// `roctxRangePushA`). Called after [`range_begin`](Self::range_begin) for this backend, which may have failed.
+    /// Begins a range on this thread, inside the ranges that it has begun and not ended (`nvtxRangePushA`;
+    /// `roctxRangePushA`). We call this after [`range_begin`](Self::range_begin) for this backend, even if that failed.
     fn range_push(&self, label: &str) {}
 
-    /// Ends the range that this thread began last (`nvtxRangePop`; `roctxRangePop`).
+    /// Ends the last range that this thread began (`nvtxRangePop`; `roctxRangePop`).
     fn range_pop(&self) {}
 }

@@ -1,11 +1,13 @@
-//! The variables that a compiled image has and that its kernels could write.
+//! Finds the variables in a compiled image that its kernels could write.
 //!
-//! Kernels reach a module's variables without an argument, so launches of such kernels have to be ordered. The parser of
-//! `gpustream-build` lists the variables that it sees declared, but it expands no macros and follows no templates. The image
-//! is the proof: compilers put each variable into the symbol table, and its section says whether it can be written.
+//! A kernel can reach a module's variables without an argument, so we have to order launches of such kernels. The parser in
+//! `gpustream-build` lists the variables that it sees declared. But it does not expand macros or templates, so it may miss
+//! some. The image tells for sure, because compilers put each variable into the symbol table, and the variable's section
+//! says if it can be written.
 //!
-//! What a compiler or a vendor's header adds on its own (strings of `printf`, tables of `sinf`, guards of `static` variables)
-//! does not count. A name that we do not know counts: ordering too much costs time, ordering too little costs the data.
+//! Some variables come from a compiler or a vendor's header, such as the strings of `printf`, the tables of `sinf` and the
+//! guards of `static` variables. We leave those out. If we do not know a name, we count it, because too much order only
+//! costs time, but too little can corrupt your data.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 use object::elf::{FileHeader64, SHF_WRITE};
@@ -14,17 +16,18 @@ use object::{
     Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolKind, SymbolSection,
 };
 
-/// The first bytes of a container of code objects that is not compressed.
+/// The first bytes of an uncompressed container of code objects.
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const ELF: &[u8] = b"\x7fELF";
 
-/// The sections whose bytes no kernel writes, or that end with a block or a thread, though they are marked as writable.
+/// Sections that are marked as writable, but hold nothing that stays: no kernel writes them, or their contents end with a
+/// block or a thread.
 const OTHER_SECTIONS: [&str; 4] = [".data.rel.ro", ".nv.shared", ".nv.local", ".nv.reservedSmem"];
 
-/// The sections of variables.
+/// The sections that hold variables.
 const DATA_SECTIONS: [&str; 3] = [".data", ".bss", ".nv.global"];
 
-/// The namespaces, and the starts of names, that belong to compilers, to vendors' headers and to ours.
+/// Namespaces, and beginnings of names, that belong to compilers, to vendors' headers or to our headers.
 const OTHER_NAMESPACES: [&str; 11] = [
     "std",
     "cuda",
@@ -40,14 +43,14 @@ const OTHER_NAMESPACES: [&str; 11] = [
 ];
 const OTHER_STARTS: [&str; 3] = ["__", "gs_cpu_", "precalc_xorwow"];
 
-/// The parts of a name that stand for a namespace without one.
+/// Parts of a symbol that stand for an unnamed namespace.
 const UNNAMED: [&str; 3] = ["(anonymous namespace)", "_INTERNAL_", "_GLOBAL__N_"];
 
-/// Returns the variables of an image that its kernels could write, each with its namespaces and functions: `solver::count`,
-/// `step::calls`. Takes an ELF file (an object file, a shared object, a cubin, a code object), a bundle of code
+/// Returns the variables in an image that its kernels could write, each with its namespaces and functions: `solver::count`,
+/// `step::calls`. The image can be an ELF file (an object file, a shared object, a cubin, a code object), a bundle of code
 /// objects, or PTX.
 ///
-/// Returns `None` if the image is of another kind, compressed or damaged: nobody knows then.
+/// Returns `None` if we cannot tell, because the image is of another kind, compressed or damaged.
 #[must_use]
 pub fn writable(image: &[u8]) -> Option<Vec<String>> {
     let symbols = if image.starts_with(ELF) {
@@ -63,7 +66,7 @@ pub fn writable(image: &[u8]) -> Option<Vec<String>> {
     Some(paths)
 }
 
-/// Returns variables as a message names them: the first ones, and how many others there are.
+/// Returns variables for a message: names the first ones, and says how many more there are.
 #[must_use]
 pub fn list(paths: &[String]) -> String {
     const SHOWN: usize = 5;
@@ -74,7 +77,7 @@ pub fn list(paths: &[String]) -> String {
     }
 }
 
-/// Returns a path without the arguments of templates, as the variable is declared.
+/// Returns a path without template arguments, as in the variable's declaration.
 #[must_use]
 pub fn declared(path: &str) -> String {
     let mut depth = 0_usize;
@@ -92,7 +95,7 @@ fn of_elf(image: &[u8]) -> Option<Vec<String>> {
     let file = ElfFile::<FileHeader64<Endianness>>::parse(image).ok()?;
     let mut symbols = Vec::new();
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
-        // Variables of threads are none of these. A kind that is not known is GNU's unique object.
+        // Thread-local variables have another kind. An unknown kind is GNU's unique object.
         if !matches!(symbol.kind(), SymbolKind::Data | SymbolKind::Unknown) || symbol.size() == 0 {
             continue;
         }
@@ -105,7 +108,7 @@ fn of_elf(image: &[u8]) -> Option<Vec<String>> {
             symbols.push(symbol.name().ok()?.to_owned());
         }
     }
-    // A file without its table tells the variables of other files alone.
+    // If a file has no symbol table of its own, it only tells us the variables of other files.
     let hides = |section: Section<'_>| {
         let name = section.name().unwrap_or_default();
         is_writable(&section)
@@ -118,14 +121,15 @@ fn of_elf(image: &[u8]) -> Option<Vec<String>> {
 
 type Section<'a> = ElfSection<'a, 'a, FileHeader64<Endianness>>;
 
-/// Returns whether a kernel could write what a section holds, so that other kernels see it.
+/// Returns true if a kernel could write into a section so that other kernels see it.
 fn is_writable(section: &Section<'_>) -> bool {
     let SectionFlags::Elf { sh_flags, .. } = section.flags() else { return false };
     let other = |name: &str| OTHER_SECTIONS.iter().any(|other| name.starts_with(other));
     sh_flags.0 & SHF_WRITE.0 != 0 && !section.name().is_ok_and(other)
 }
 
-/// Returns the symbols of all code objects in a bundle: a count, entries of offset, size and name, then the objects.
+/// Returns the symbols of all code objects in a bundle. A bundle has a count, then entries with offset, size and name, then
+/// the objects.
 fn of_bundle(image: &[u8]) -> Option<Vec<String>> {
     let number = |at: usize| -> Option<usize> {
         let bytes = image.get(at..at.checked_add(8)?)?;
@@ -144,7 +148,8 @@ fn of_bundle(image: &[u8]) -> Option<Vec<String>> {
     Some(symbols)
 }
 
-/// Returns the symbols of the `.global` variables that PTX declares: `.visible .global .align 4 .b8 name[12] = {…};`.
+/// Returns the symbols of the `.global` variables that PTX declares, such as `.visible .global .align 4 .b8 name[12] =
+/// {…};`.
 fn of_ptx(text: &str) -> Option<Vec<String>> {
     if !text.lines().any(|line| line.trim_start().starts_with(".version")) {
         return None;
@@ -162,9 +167,9 @@ fn of_ptx(text: &str) -> Option<Vec<String>> {
     Some(symbols)
 }
 
-/// Returns the readable path of a symbol, or `None` for one that belongs to the compiler, a vendor or this library.
+/// Returns a symbol's readable path, or `None` if the symbol belongs to the compiler, a vendor or this library.
 fn path(symbol: &str) -> Option<String> {
-    // The guard of a `static` variable that is set up at run time stands beside the variable.
+    // If a `static` variable is set up at run time, it has a guard.
     if symbol.starts_with(['$', '.']) || symbol.starts_with("_ZGV") || symbol.starts_with("_ZTV") {
         return None;
     }
@@ -175,13 +180,13 @@ fn path(symbol: &str) -> Option<String> {
     let parts: Vec<&str> = parts(&whole).filter(own).collect();
     let others = OTHER_NAMESPACES.contains(parts.first()?)
         || parts.iter().any(|part| OTHER_STARTS.iter().any(|start| part.starts_with(start)));
-    // A function is known by its name, without its parameters.
+    // Of a function, we show only the name and not the parameters.
     let short =
         |part: &&str| part.split('(').next().filter(|name| !name.is_empty()).unwrap_or(part).to_owned();
     (!others).then(|| parts.iter().map(short).collect::<Vec<_>>().join("::"))
 }
 
-/// Splits a path at the `::` that are not within brackets.
+/// Splits a path at each `::` outside brackets.
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(path);
     std::iter::from_fn(move || {
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_users_variables_have_readable_paths() {
-        // As g++ 12, clang 15 and nvcc 13.0 call them.
+        // The symbols of g++ 12, clang 15 and nvcc 13.0.
         assert_eq!(
             paths(&[
                 "hidden",
@@ -269,7 +274,7 @@ mod tests {
         );
     }
 
-    /// The declarations of nvcc 13.0 for one file.
+    /// What nvcc 13.0 declares for one file.
     const PTX: &str = "//
 .version 9.0
 .target sm_90

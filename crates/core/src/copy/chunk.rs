@@ -1,4 +1,4 @@
-//! Short copies: an upload goes into a chunk of pinned memory, behind the stream's earlier uploads.
+//! Short copies: an upload goes into a chunk of pinned memory, after the stream's earlier uploads.
 //!
 //! We write a chunk from front to back and then give it to the pool, which hands it out again when the device has read all
 //! of it. So a short upload is a copy into the chunk and one driver call: no event, no allocation, no question to the
@@ -22,14 +22,14 @@ use crate::sync::lock;
 use crate::trace;
 use crate::track::Mode;
 
-/// Length of a chunk in bytes; a chunk is longer if one copy is. Each stream that has uploaded something keeps one.
+/// Length of a chunk in bytes. If one copy is longer, so is its chunk. Each stream that has uploaded something keeps one.
 const CHUNK: usize = 2 * PIECE;
 
-/// The longest time between two copies of which the second follows the first closely.
+/// If two copies come within this time, the second follows the first closely.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// Alignment of copies in a chunk, in bytes: the width of a cache line, so that the device does not read a line that is
-/// being written.
+/// Alignment of copies in a chunk, in bytes. This is the width of a cache line, because the device must not read a line
+/// that we are still writing.
 const STEP: usize = 64;
 
 /// Length of the longest download that goes through the stream's piece, in bytes.
@@ -54,10 +54,10 @@ pub(super) fn upload<'a>(
     let copy = |entry: &StreamEntry<'_>, range: Range<usize>| {
         let (at, src) = (start + range.start, &src[range.clone()]);
         trace::stage();
-        // SAFETY: the chunk has room for all of the slice behind `start`, was idle when it was taken, and nothing
-        // else touches that part; pieces do not overlap.
+        // SAFETY: the chunk has room for the whole slice after `start`. It was idle when we took it, nothing else touches
+        // that part, and pieces do not overlap.
         unsafe { host.at(at).copy_from_nonoverlapping(src.as_ptr(), src.len()) };
-        // Nobody waits for this piece, so its use needs no event.
+        // The host never waits for this piece, so its use needs no event.
         let from = Access { block, range: 0..size, mode: Mode::Shared };
         copy_pinned(entry, &from, at, &target(range))
     };
@@ -77,7 +77,7 @@ pub(super) fn upload<'a>(
 /// Copies `source` of `block`, of at most [`LONGEST_DOWN`] bytes, to `dst`. Returns when the bytes have arrived.
 ///
 /// # Safety
-/// `dst` has room for the bytes, and nobody else touches that memory.
+/// `dst` has room for the bytes, and nothing else touches that memory.
 pub(super) unsafe fn download(
     device: &Arc<DeviceCore>,
     entry: &StreamEntry<'_>,
@@ -109,8 +109,8 @@ pub(super) unsafe fn download(
     outcome
 }
 
-/// Replaces the full chunk with one that has room for `len` bytes. Blocks while the stream has as many bytes in flight as it
-/// may.
+/// Replaces the full chunk with a chunk that has room for `len` bytes. Blocks while the stream has as many bytes in flight
+/// as it may have.
 #[cold]
 fn renew<'a>(
     slot: &'a mut Option<Chunk>,

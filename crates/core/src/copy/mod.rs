@@ -31,8 +31,8 @@ use crate::trace::{self, Direction};
 use crate::track::Mode;
 use pieces::{Claims, Piece, Target, empty_piece, fill_piece, run, run_on, upload_piece};
 
-/// Completes the error "one cannot … in a capture".
-pub const CAPTURED: &str = "copy an ordinary slice, which the graph would not own; copy pinned memory";
+/// Completes the error "you cannot …".
+pub const CAPTURED: &str = "copy an ordinary slice, because the graph would not own it; copy pinned memory";
 
 /// Copies `src` into `block`, starting at byte `start`. Returns once `src` has been read. Blocks while the stream already
 /// has as many bytes in flight as the staging ring allows.
@@ -80,7 +80,7 @@ pub fn upload(
     })
 }
 
-/// Copies a few bytes, which travel along with the command.
+/// Copies a few bytes. They travel along with the command.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
 fn upload_inline(entry: &StreamEntry<'_>, src: &[u8], target: &Access<'_>) -> Result<()> {
@@ -101,7 +101,7 @@ fn upload_inline(entry: &StreamEntry<'_>, src: &[u8], target: &Access<'_>) -> Re
 /// Copies bytes `source` of `block` to `dst`. Returns when all bytes have arrived.
 ///
 /// # Errors
-/// Those of pinned memory, of the driver, and of the operations that the copy waits for.
+/// The errors of pinned memory, of the driver, and of the operations that the copy waits for.
 ///
 /// # Safety
 /// `dst` has room for the bytes, and nothing else touches that memory.
@@ -171,7 +171,7 @@ pub fn copy_on_host(device: &Arc<DeviceCore>, src: &[u8], dst: &mut [u8]) -> Res
     })
 }
 
-/// Gives back the memory that staging keeps.
+/// Returns the memory that staging keeps to the driver, if nothing uses it.
 fn tidy(device: &DeviceCore) {
     device.take_back_kept();
     device.pools.trim(MemoryKind::Pinned);

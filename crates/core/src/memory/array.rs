@@ -18,7 +18,7 @@ pub struct ArrayMemory {
     format: TexelFormat,
     objects: Mutex<Objects>,
     device: Arc<dyn hal::Device>,
-    /// How much of the device's budget the memory takes. `None` once it is dropped.
+    /// How many bytes the memory takes from the device's budget. `None` once the memory is dropped.
     share: Option<BudgetShare>,
 }
 
@@ -67,9 +67,10 @@ impl ArrayMemory {
     pub fn raw(&self) -> Result<RawArray> {
         match self.source {
             TextureSource::Array(array) => Ok(array),
-            TextureSource::Linear { .. } => {
-                Err(Error::new(ErrorKind::Driver, "texels in a row are no array"))
-            }
+            TextureSource::Linear { .. } => Err(Error::new(
+                ErrorKind::Driver,
+                "this memory is a row of texels and not an array; allocate an array for this call",
+            )),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::module_core::ModuleCore;
 use crate::sync::Latch;
 use crate::track::{History, Uses};
 
-/// The kind of a block's memory.
+/// What kind of memory a block has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     Device,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpustream_hal::{Bytes, Error, ErrorKind, Result};
 
-/// How many bytes of a device's memory are taken, and how many may be.
+/// How many bytes of device memory are taken, and how many may be.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     most: Option<u64>,
@@ -77,7 +77,7 @@ impl Drop for BudgetShare {
 #[cold]
 fn over(most: u64, taken: u64) -> Error {
     let message = format!(
-        "the limit of {} for this device leaves {}; drop memory, or raise `DeviceOptions::memory_limit`",
+        "this device's limit of {} leaves {}; drop some memory, or raise `DeviceOptions::memory_limit`",
         Bytes(most),
         Bytes(most.saturating_sub(taken))
     );

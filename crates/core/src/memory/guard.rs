@@ -81,6 +81,6 @@ pub(crate) fn check_guards<'a>(accesses: impl Iterator<Item = Access<'a>>) -> Re
 fn borrowed() -> Error {
     Error::new(
         ErrorKind::HostBorrowed,
-        "the graph touches pinned memory that the host holds a guard on; drop the guard before launching",
+        "the graph touches pinned memory, and you hold a guard on that memory; drop the guard before you launch the graph",
     )
 }

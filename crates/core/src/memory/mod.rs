@@ -58,7 +58,10 @@ pub fn layout_of<T>(len: usize) -> Result<Layout> {
     Layout::array::<T>(len).map_err(|_| {
         Error::new(
             ErrorKind::OutOfMemory,
-            format!("{len} elements of {} bytes exceed the address space", size_of::<T>()),
+            format!(
+                "you asked for {len} elements of {} bytes, but the address space is smaller than that; ask for fewer",
+                size_of::<T>()
+            ),
         )
     })
 }

@@ -27,7 +27,7 @@ struct Leaked<T> {
 impl<T> Drop for Leaked<T> {
     fn drop(&mut self) {
         let memory = std::ptr::slice_from_raw_parts_mut(self.host as *mut T, self.len);
-        // SAFETY: a box of that many elements was leaked there, and nobody uses it any more.
+        // SAFETY: a box of that many elements was leaked there, and nothing uses it any more.
         drop(unsafe { Box::from_raw(memory) });
     }
 }

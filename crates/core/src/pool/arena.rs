@@ -12,7 +12,7 @@ use super::{GRANULE, Holder};
 use crate::memory::{Backing, Filling};
 use crate::track::{Point, StreamId, Uses, merge_uses};
 
-/// The stream that a free range waits for.
+/// Which stream's work must end before a free range is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// None, because nothing uses the range any more.
@@ -186,8 +186,8 @@ impl Arena {
         first
     }
 
-    /// Hands out a range of `size` bytes, a multiple of the granule. The range is idle, or its uses come before the next
-    /// work of `stream`.
+    /// Hands out a range of `size` bytes. This must be a multiple of the granule. The range is idle, or its uses come
+    /// before the next work of `stream`.
     #[inline]
     pub(crate) fn take(&mut self, size: usize, stream: Option<StreamId>, holder: Holder) -> Option<Taken> {
         let idle = self.lists[0].list.find(size, &self.links);
@@ -419,7 +419,7 @@ impl Arena {
         }
     }
 
-    /// Puts a range that is in no list into one, together with its neighbours in that list.
+    /// Puts a range into a list, and joins it with its neighbours in that list. The range must not be in a list yet.
     #[inline]
     fn merge_and_list(&mut self, id: u32, index: ListIndex) {
         let (left, right) = (self.spans[id as usize].left, self.spans[id as usize].right);

@@ -21,8 +21,8 @@ use crate::trace;
 use crate::track::{Mode, Point};
 
 /// The end of the error text inside a capture.
-const CAPTURED: &str =
-    "allocate or free inside it; allocate before, since the graph keeps the memory it uses alive";
+const CAPTURED: &str = "allocate or free from the driver's pool inside it; allocate before, because the graph keeps its \
+                        memory alive";
 
 /// What we know about the memory from the driver's pool.
 #[derive(Default)]
@@ -46,8 +46,8 @@ impl DriverPoolState {
 }
 
 impl DriverPool {
-    /// Fills `block` in the order of the entry's stream (`cuMemAllocAsync`). The block must be empty, and no one else may
-    /// hold it. The allocation counts as `size` bytes, which we tell `limit`, and we ask the driver for `bytes`.
+    /// Fills `block` in stream order (`cuMemAllocAsync`). The block must be empty, and the caller must be its only holder.
+    /// The allocation counts as `size` bytes, which we tell `limit`, and we ask the driver for `bytes`.
     pub(super) fn alloc(
         &self,
         limit: &DeviceMemory,
@@ -122,8 +122,8 @@ impl DriverPool {
             .extract_if(.., |returned| returned.uses.as_ref().is_none_or(are_done))
             .collect();
         for Returned { kind, address, size, .. } in frees {
-            // SAFETY: all uses of the range are done, and nobody holds it. The plain call also takes memory of the
-            // driver's pool.
+            // SAFETY: all uses of the range are done, and it has no holder. The plain call can also free memory from the
+            // pool.
             unsafe { pools.source.free(kind, Slab { start: address.0, size, host: 0 }) };
         }
     }
@@ -172,7 +172,7 @@ fn free(pools: &Arc<Pools>, mut returned: Returned) -> Option<Returned> {
             return Some(returned);
         }
         memory::note_return();
-        // SAFETY: all uses are done. The plain call also takes memory of the driver's pool.
+        // SAFETY: all uses are done. The plain call can also free memory from the pool.
         let _ = unsafe { pools.device.free(returned.address) };
         return None;
     };

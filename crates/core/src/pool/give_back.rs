@@ -91,7 +91,7 @@ impl Pools {
         }
     }
 
-    /// Makes a block for `bytes` bytes of registered memory. They count as written.
+    /// Makes a block for `bytes` bytes of registered memory. They count as written, because you may have put values there.
     pub fn register(self: &Arc<Self>, registration: Registration, bytes: usize) -> Result<Arc<Block>> {
         self.drop_unused();
         let (start, host) = (registration.device_address()?.0, registration.host() as usize);
@@ -192,7 +192,7 @@ impl Pools {
     /// If there is no room, gives freed memory back to the driver and calls it once more.
     ///
     /// # Errors
-    /// Those of `create`, and of the waits before the second call.
+    /// The errors of `create`, and of the waits before the second call.
     pub fn with_room<R>(
         self: &Arc<Self>,
         users: &dyn Users,
@@ -212,7 +212,7 @@ impl Pools {
         }
     }
 
-    /// Drops foreign and registered memory, arrays and modules that nothing uses any more.
+    /// Drops foreign and registered memory, arrays and modules if nothing can be using them any more.
     pub(super) fn drop_unused(&self) {
         let gone: Vec<_> = lock(&self.orphans).extract_if(.., |(uses, _)| are_done(uses)).collect();
         // We hold no lock while we drop these, because that calls the driver.

@@ -1,4 +1,4 @@
-//! Growth: how much to ask a source for.
+//! How much memory to ask a source for.
 
 use gpustream_hal::{ErrorKind, Result};
 

@@ -41,8 +41,8 @@ const SUBDIVISION: u32 = 4;
 /// How many classes there are: exact ones up to 32 granules, then 16 per doubling, up to the whole address space.
 const CLASSES: usize = ((usize::BITS - GRANULE.trailing_zeros() - SUBDIVISION) as usize + 1) << SUBDIVISION;
 
-/// We try this many entries of the request's own class before we go to the next one, because an entry of that class may be
-/// too small.
+/// An entry in the class of a request may be too small for it. So we try this many entries there, and then go to the next
+/// class.
 const TRIES: usize = 8;
 
 /// Lists by size class. We find one through bitmaps, in constant time, and the result is at most a sixteenth larger than the
@@ -90,7 +90,7 @@ impl Segregated {
         (link.prev, link.next) = (Neighbour::NONE, head);
     }
 
-    /// Takes out range `id`, which is in the list.
+    /// Takes out range `id`, which must be in the list.
     #[inline]
     pub(crate) fn remove(&mut self, id: u32, links: &mut [Link]) {
         let Link { prev, next, size } = links[id as usize];

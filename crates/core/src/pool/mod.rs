@@ -53,8 +53,8 @@ pub use options::PoolPolicy;
 pub(crate) use pools::Pools;
 pub use stats::{Holding, MemorySnapshot, MemoryStats};
 
-/// The unit of sizes and addresses in a slab, in bytes: the alignment that drivers give and that the vector loads of
-/// kernels want, and above the distance at which two neighbours could falsely share.
+/// The unit of sizes and addresses in a slab, in bytes. Drivers align their memory to this, and the vector loads of kernels
+/// may need it. It is also long enough to keep two neighbours from sharing a cache line.
 pub(crate) const GRANULE: usize = 512;
 
 /// Every driver aligns its allocations to this many bytes. If you ask for a larger alignment, we allocate that much more and
@@ -81,7 +81,7 @@ pub trait Users {
     /// Blocks until the freed memory is out of use, and takes back the memory that streams keep for their next copies.
     ///
     /// # Errors
-    /// The errors of the device's own streams.
+    /// The errors on streams of this device.
     fn wait(&self) -> Result<()>;
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// Takes the environment's choice if the program made none.
+    /// Takes the environment's choice if you made none.
     pub(crate) fn or(mut self, pool: Option<PoolPolicy>) -> Self {
         if self.pool == PoolPolicy::Library {
             self.pool = pool.unwrap_or_default();

@@ -173,7 +173,7 @@ impl Pools {
         entry: Option<&StreamEntry<'_>>,
     ) -> Result<Arc<Block>> {
         if self.is_of_driver(request.kind)
-            // We free its memory by the address at which the block begins, so we cannot skip anything to align the block.
+            // We free this memory by the block's address, so we cannot skip anything at the front to align the block.
             && request.layout.align() <= ALIGNED
             && let Some(entry) = entry
             // The driver would record this call. So we use the plain allocator, and keep and free its memory as if there
@@ -239,7 +239,8 @@ impl Pools {
     fn trim_for(&self, request: &Request) -> u64 {
         let freed = self.trim(request.kind);
         if freed > 0 && self.device.info().quirks.free_synchronizes {
-            let why = "this allocation first returns freed memory to the driver, which waits for all work of the device";
+            let why = "this allocation first returns freed memory to the driver, which waits for all work on the device; \
+                       keep less memory alive at a time";
             lint::serialises_at(why, request.holder.call_site.location);
         }
         freed
@@ -299,7 +300,7 @@ impl Pools {
         Some(self.block(state, request, taken))
     }
 
-    /// Takes memory that other streams still use. The first access will wait for them.
+    /// Takes memory that other streams still use. The first access must wait for them.
     fn steal(self: &Arc<Self>, request: &Request) -> Option<Arc<Block>> {
         let Request { kind, size, holder, .. } = *request;
         let state = &mut *lock(self.pool(kind));
@@ -341,7 +342,8 @@ impl Pools {
                 location: holder.call_site.location,
             }
         });
-        let taken = taken.ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room"))?;
+        let taken = taken
+            .ok_or_else(|| Error::new(ErrorKind::Driver, "a new slab has no room; please report this bug"))?;
         Ok(self.block(state, request, taken))
     }
 
@@ -353,7 +355,7 @@ impl Pools {
         if self.device.info().quirks.checked { bytes } else { bytes.max(1) }
     }
 
-    /// Returns whether memory of this kind comes from the driver's own pool.
+    /// Returns true if memory of this kind comes from the driver's own pool.
     pub(crate) fn is_of_driver(&self, kind: MemoryKind) -> bool {
         kind == MemoryKind::Device && self.policy == PoolPolicy::Driver
     }
@@ -404,8 +406,11 @@ impl Pools {
 
 #[cold]
 pub(super) fn too_large(bytes: usize, call_site: CallSite) -> Error {
-    Error::new(ErrorKind::OutOfMemory, format!("an allocation of {bytes} bytes exceeds the address space"))
-        .with_call_site(call_site)
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!("you asked for {bytes} bytes, but the address space is smaller than that; ask for fewer"),
+    )
+    .with_call_site(call_site)
 }
 
 #[cfg(test)]

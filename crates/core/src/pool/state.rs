@@ -63,7 +63,7 @@ impl PoolState {
         self.counted.take_back(size);
     }
 
-    /// Keeps an emptied block to be filled again.
+    /// Keeps an emptied block, so that we can fill it again.
     #[inline]
     pub(super) fn keep(&mut self, shell: Arc<Block>) {
         if self.shells.len() < SHELLS {

@@ -88,7 +88,7 @@ pub struct Holding {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
-    /// The figures of the device's memory.
+    /// The figures for this memory.
     pub stats: MemoryStats,
     /// The holders, one per line of your program, most bytes first.
     pub holders: Vec<Holding>,

@@ -1,4 +1,4 @@
-//! A test of the pool's arenas with a random mix of allocations.
+//! Tests the arenas with a random mix of allocations.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::pools::rounded;
 use crate::memory::MemoryKind;
 use crate::track::{Point, StreamId, Use, Uses};
 
-/// An allocation that is alive: its range, and the bytes and the stream that it was for.
+/// A live allocation: its range, and the bytes and the stream that it was for.
 struct Live {
     id: u32,
     bytes: usize,
@@ -18,8 +18,9 @@ struct Live {
     stream: StreamId,
 }
 
-/// Allocates and frees as the pool does, `count` times over eight streams, in sizes that are equally likely on a
-/// logarithmic scale; `slots` allocations live at most. Returns the peak of the bytes reserved over that of the bytes used.
+/// Allocates and frees as the pool does, `count` times on eight streams, with sizes that are uniform on a logarithmic
+/// scale. At most `slots` allocations live at a time. Returns the peak of the reserved bytes divided by the peak of the
+/// used bytes.
 fn overhead(count: usize, slots: usize, log_sizes: &Range<u32>) -> f64 {
     let mut state = 0x1234_5678_9abc_def1u64;
     let mut next = move |below: usize| {
@@ -53,7 +54,7 @@ fn overhead(count: usize, slots: usize, log_sizes: &Range<u32>) -> f64 {
             arena.settle(|_| true);
         }
         let found = arena.take(size, Some(stream), Holder::NOBODY).or_else(|| {
-            // The driver, if asked at this moment, would say that all freed memory is out of use.
+            // At this moment, the driver would say that all freed memory is out of use.
             arena.settle(|_| true);
             arena.take(size, Some(stream), Holder::NOBODY)
         });

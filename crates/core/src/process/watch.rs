@@ -1,12 +1,12 @@
-//! The bound of the process's end: a driver that does not answer costs a warning, and not the process.
+//! Ends the process if a driver hangs in its exit handler.
 //!
-//! A driver takes itself down in exit handlers, on the thread that ends the process, and waits there for its own threads, for
-//! locks that other threads have, or for the device. Nothing ends such a wait but the end of the process. So another thread
-//! watches, and ends the process with the exit code that it was to have.
+//! A driver shuts itself down in exit handlers, on the thread that ends the process. There it may wait for its own threads,
+//! for locks that other threads hold, or for the device, and such a wait may never end. So a thread of our own watches. If
+//! the driver takes too long, our thread prints a line and ends the process with the exit code that it was going to have.
 //!
-//! The watch lasts only while drivers' code runs, since the program's own exit handlers take as long as they like. C runs all
-//! handlers in the reverse order of their registration. So each backend has two: one that lifts the watch is registered before
-//! its driver is opened, and one that sets the watch once the driver has registered what it has.
+//! We watch only while a driver's code runs, because your own exit handlers may take as long as they like. C runs handlers
+//! in the reverse order of their registration. So we register two for each backend. We register the one that lifts the
+//! watch before we open the driver, and the one that sets it after the driver has registered its own.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use super::{atexit, is_forked};
 
-/// The seconds that drivers may take in each of their turns at the end of the process; 0 for any time.
+/// How many seconds each driver may take at the end of the process; 0 for any time.
 static SECONDS: AtomicU64 = AtomicU64::new(30);
 
-/// The code that the process is to exit with, once that is known.
+/// The exit code of the process, once we know it.
 static CODE: AtomicI64 = AtomicI64::new(UNKNOWN);
 const UNKNOWN: i64 = i64::MAX;
 
-/// The watching thread; none while no watch is set.
+/// The watching thread, if a watch is set.
 static WATCH: Mutex<Watch> = Mutex::new(Watch { is_set: false, thread: None });
 static LIFTED: Condvar = Condvar::new();
 
@@ -36,32 +36,32 @@ fn lock() -> MutexGuard<'static, Watch> {
     WATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets the bound; `None` leaves it as it is.
+/// Sets how long drivers may take. `None` changes nothing.
 pub(super) fn bound(seconds: Option<u64>) {
     if let Some(seconds) = seconds {
         SECONDS.store(seconds, Ordering::Relaxed);
     }
 }
 
-/// Returns the bound, unless there is none.
+/// Returns how long drivers may take, or `None` if they may take any time.
 pub(super) fn patience() -> Option<Duration> {
     Some(SECONDS.load(Ordering::Relaxed)).filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }
 
 /// Registers the handler that lifts the watch, before a driver is opened.
 pub(super) fn before_opening() {
-    // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is unloaded.
-    // Where there is no room for one more handler, the watch covers more.
+    // SAFETY: the handler does not unwind, and C runs it at the end of the process, or before this library is unloaded. If
+    // C has no room for one more handler, the watch lasts longer than it needs to.
     let _ = unsafe { atexit(driver_is_down) };
 }
 
 /// Registers the handler that sets the watch, after a driver has been opened.
 pub(super) fn after_opening() {
-    // SAFETY: as above. Where there is no room, nobody watches.
+    // SAFETY: as above. If there is no room, we don't watch.
     let _ = unsafe { atexit(driver_goes_down) };
 }
 
-/// Has the exit code noted before the handlers that are registered by now run. glibc alone tells it.
+/// Makes sure that we learn the exit code before the handlers run that are registered by now. Only glibc tells it.
 pub(super) fn learn_exit_code() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     exit_code::register();
@@ -75,7 +75,7 @@ extern "C" fn driver_is_down() {
     lift();
 }
 
-/// Ends the process if the watch is not lifted in time; `what` is named then.
+/// Sets the watch: ends the process if the watch is not lifted in time. The message then names `what`.
 pub(super) fn set(what: &'static str) {
     let Some(patience) = patience() else { return };
     if is_forked() {
@@ -84,12 +84,12 @@ pub(super) fn set(what: &'static str) {
     lift();
     let mut state = lock();
     state.is_set = true;
-    // Without a thread nobody watches.
+    // If we cannot start the thread, we don't watch.
     let thread = thread::Builder::new().name("gpustream-exit".into());
     state.thread = thread.spawn(move || watch(what, patience)).ok();
 }
 
-/// Lifts the watch. Its thread has ended then, as it has to before this library is unloaded.
+/// Lifts the watch, and waits for its thread, which must have ended before this library is unloaded.
 pub(super) fn lift() {
     if is_forked() {
         return;
@@ -114,19 +114,19 @@ fn watch(what: &str, patience: Duration) {
     let known = CODE.load(Ordering::Relaxed);
     let code = if known == UNKNOWN { 1 } else { known as c_int };
     say(&format!(
-        "{what} has not returned within {} s, so the process ends now, with exit code {code}; GPUSTREAM_EXIT_SECONDS sets \
-         another time, and 0 none",
+        "{what} has not returned within {} s, so the process ends now, with exit code {code}. Set GPUSTREAM_EXIT_SECONDS to \
+         another number of seconds, or to 0 for no limit",
         patience.as_secs()
     ));
     // SAFETY: nothing of this process runs after the call.
     unsafe { libc::_exit(code) }
 }
 
-/// Writes a line to standard error, unless that would block. Takes no lock: a thread that does not go on may have it.
+/// Writes a line to standard error, unless that would block. Takes no lock, because a thread that hangs may hold it.
 pub(super) fn say(text: &str) {
     let line = format!("gpustream: {text}\n");
     let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: the pointers are to one entry and to so many bytes.
+    // SAFETY: the first pointer is to one entry, the second to `line.len()` bytes.
     unsafe {
         if libc::poll(&raw mut stderr, 1, 0) == 1 {
             libc::write(libc::STDERR_FILENO, line.as_ptr().cast::<c_void>(), line.len());
@@ -143,11 +143,11 @@ mod exit_code {
     }
 
     extern "C" fn note(code: c_int, code_of_process: *mut c_void) {
-        // SAFETY: `register` gave a static's address.
+        // SAFETY: `register` passed the address of a static.
         unsafe { &*code_of_process.cast::<AtomicI64>() }.store(code.into(), Ordering::Relaxed);
     }
 
-    /// Has [`note`] called, unless the library around this code may be unloaded before.
+    /// Registers [`note`], unless this code may be unloaded before the process ends.
     pub(super) fn register() {
         if stays() {
             // SAFETY: the handler does not unwind, and its code stays until the end of the process.
@@ -155,9 +155,10 @@ mod exit_code {
         }
     }
 
-    /// Whether this code is loaded until the end of the process: it is part of the program, or its library can be pinned.
+    /// Returns true if this code stays loaded until the process ends, because it is part of the program, or because we
+    /// could pin its library.
     fn stays() -> bool {
-        // SAFETY: `dladdr` fills in the struct, which may be all zero, and its name is a string of C's; the library is open.
+        // SAFETY: `dladdr` fills in the struct, which may be all zero, and its name is a C string; the library is open.
         unsafe {
             let mut here = std::mem::zeroed::<libc::Dl_info>();
             if libc::dladdr(note as *const c_void, &raw mut here) == 0 {

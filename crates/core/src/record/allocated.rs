@@ -1,9 +1,9 @@
 //! Memory that is allocated inside a recording.
 //!
-//! The recording is the home of such a block, and holds it until the recording ends. So the pools tell the recording when
-//! the block's owner is dropped, and the next request that the block fits gets it: the same block, whose next uses the
-//! recording's histories put after the earlier ones. When the recording ends, its graph holds the blocks that its nodes
-//! touch, as it holds all memory; the pools get back the blocks that have neither an owner nor such a node.
+//! The recording is the home of such a block, and holds it until the recording ends. If you drop the block's owner, the
+//! pools tell the recording, and the recording can give the same block to the next request that fits. Its histories order
+//! the new uses after the earlier ones. When the recording ends, its graph holds the blocks that its nodes touch. If a
+//! block has neither an owner nor such a node, it goes back to the pools.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::memory::{Block, Home, Returned};
 use crate::sync::{Mutex, lock};
 
-/// The memory that a recording has from one device's pools.
+/// The memory that a recording got from one device's pools.
 pub(crate) struct Allocated {
     pools: Arc<dyn Home>,
     /// `None` once the recording has ended.
@@ -21,13 +21,13 @@ pub(crate) struct Allocated {
 
 #[derive(Default)]
 struct Blocks {
-    /// The blocks that have owners, by address.
+    /// The blocks that have an owner, by address.
     owned: HashMap<usize, Room>,
-    /// The blocks whose owners are gone, in ascending order of their bytes; of equal ones the last that came is last.
+    /// The blocks whose owners are gone, the smallest first. A block that came later is after the blocks of equal size.
     free: Vec<Room>,
 }
 
-/// A block, and the bytes that are there for any owner.
+/// A block, and how many bytes any owner may use of it.
 struct Room {
     bytes: usize,
     block: Arc<Block>,
@@ -38,12 +38,12 @@ impl Allocated {
         Arc::new(Self { pools, blocks: Mutex::new(Some(Blocks::default())) })
     }
 
-    /// Returns whether the memory is that of these pools.
+    /// Returns true if the memory is from these pools.
     pub(crate) fn is_of(&self, pools: &Arc<dyn Home>) -> bool {
         Arc::as_ptr(&self.pools).addr() == Arc::as_ptr(pools).addr()
     }
 
-    /// Takes in a new block with room for `bytes` bytes, which nobody but its owner holds.
+    /// Adds a new block with room for `bytes` bytes. Only its owner may hold it.
     pub(crate) fn add(self: &Arc<Self>, block: &mut Arc<Block>, bytes: usize) {
         let Some(blocks) = &mut *lock(&self.blocks) else { return };
         if let Some(alone) = Arc::get_mut(block) {
@@ -52,7 +52,7 @@ impl Allocated {
         }
     }
 
-    /// Hands out a block without owner, with room for as many bytes as `bytes` allows, that is `usable`: the smallest.
+    /// Hands out the smallest block that has no owner, has as many bytes as `bytes` allows, and is `usable`.
     pub(crate) fn take(
         &self,
         bytes: &RangeInclusive<usize>,
@@ -71,7 +71,7 @@ impl Allocated {
     /// Ends the recording.
     pub(crate) fn close(&self) {
         let blocks = lock(&self.blocks).take();
-        // Dropped with the lock released, because blocks go back to the pools.
+        // Dropped after we have released the lock, because this gives blocks back to the pools.
         drop(blocks);
     }
 }

@@ -1,4 +1,4 @@
-//! Launch attributes of kernel nodes. Drivers take these attributes when a node is made, and never change them in an
+//! Launch attributes of kernel nodes. Drivers take these attributes when a node is made, and cannot change them in an
 //! executable.
 
 use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawGraphNode, Result, Work};
@@ -7,13 +7,13 @@ use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawGraphNode, Result, Work};
 #[derive(Default)]
 pub struct Attributed(Vec<(RawGraphNode, Attributes)>);
 
-/// The attributes of a launch: whether it is cooperative, and the size of its clusters. An early start has no effect in
-/// a node.
+/// The attributes of a launch: true if it is cooperative, and the size of its clusters. An early start has no effect in a
+/// node.
 pub(crate) type Attributes = (bool, [u32; 3]);
 
 const NO_ATTRIBUTES: Attributes = (false, [1; 3]);
 
-/// Returns the attributes that the node of a launch keeps for life.
+/// Returns the launch's attributes. Its node keeps them for life.
 pub(crate) fn attributes(config: &LaunchConfig) -> Attributes {
     (config.cooperative, config.cluster)
 }
@@ -27,10 +27,10 @@ impl Attributed {
         }
     }
 
-    /// Checks that a launch to be put into `node` has the attributes of the node.
+    /// Checks that a launch that you want to put into `node` has the node's attributes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the launch has others.
+    /// [`ErrorKind::InvalidArgument`] if the launch has other attributes.
     #[inline]
     pub(crate) fn check(&self, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
         match work {
@@ -54,7 +54,7 @@ impl Attributed {
         Err(Error::new(
             ErrorKind::InvalidArgument,
             format!(
-                "the node was made for {}, which cannot be changed, and was given {}; build the graph anew",
+                "the node was made for {}, but you set it to {}, and this cannot be changed; build the graph again",
                 words(of_node),
                 words(attributes(config))
             ),

@@ -1,7 +1,7 @@
-//! The order of recorded operations, by chains.
+//! The order of recorded operations, kept as chains.
 //!
-//! Operations that follow each other directly share a chain with one clock, so that a long chain costs no more than its
-//! length. An operation comes after the earlier ones of its chain, and after the points that its clock covers.
+//! Operations that follow each other directly share a chain with one clock. So a long chain costs no more than its length.
+//! An operation comes after the earlier operations of its chain, and after the points that its clock covers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,15 +11,15 @@ use super::scope::Operations;
 use crate::operation::call_site;
 use crate::track::{Clock, History, Mode, Point, StreamId, Use};
 
-/// The place of an operation in the order.
+/// An operation's place in the order.
 pub(crate) struct ChainPosition {
     /// The chain, and the number in it.
     pub(crate) point: Point,
-    /// The operations that this one comes after, besides the earlier ones of its chain.
+    /// Operations on other chains that this one comes after.
     pub(crate) clock: Arc<Clock>,
 }
 
-/// The places of the operations so far, by index.
+/// The places of all operations so far, by index.
 #[derive(Default)]
 pub(crate) struct Chains {
     places: Vec<ChainPosition>,
@@ -28,8 +28,8 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// Returns a place in the chain of the first of `after` that is its chain's last operation, else in a new chain. The
-    /// place comes after that operation, and not yet after the others.
+    /// Returns a place for a new operation: in the chain of the first operation in `after` that is the last one of its
+    /// chain, or in a new chain if there is none. The place comes after that operation, but not yet after the others.
     pub(crate) fn place(&self, after: &[usize]) -> ChainPosition {
         let is_last =
             |before: &&ChainPosition| self.chains[chain(before.point)].len() as u64 == before.point.number;
@@ -49,7 +49,7 @@ impl Chains {
         self.chains[chain(point)][point.number as usize - 1]
     }
 
-    /// Puts `place` after operation `index`, and everything which that operation comes after.
+    /// Puts `place` after operation `index`, and after everything that this operation comes after.
     pub(crate) fn follow(&self, place: &mut ChainPosition, index: usize) {
         let Some(before) = self.places.get(index) else { return };
         let ChainPosition { point: Point { stream, .. }, clock } = place;
@@ -81,7 +81,7 @@ impl Chains {
         &self.places[index]
     }
 
-    /// Returns the operations that come neither before nor after operation `index`. Those of one chain lie together, so a
+    /// Returns the operations that come neither before nor after operation `index`. In each chain they lie together, so a
     /// chain costs two searches.
     pub(crate) fn beside(&self, index: usize) -> impl Iterator<Item = usize> {
         let place = &self.places[index];
@@ -123,12 +123,12 @@ impl Chains {
 }
 
 impl ChainPosition {
-    /// Returns whether the operation here comes after the one at `point`, which was added before.
+    /// Returns true if the operation here comes after the one at `point`, which must have been added before.
     pub(crate) fn is_after(&self, point: Point) -> bool {
         point.stream == self.point.stream || self.clock.covers(point)
     }
 
-    /// Returns the chain, and the points of others that the place comes after.
+    /// Returns the chain, and the points of other chains that the place comes after.
     pub(crate) fn in_chain(&self) -> (StreamId, &Clock) {
         (self.point.stream, &self.clock)
     }
@@ -139,7 +139,7 @@ impl ChainPosition {
     }
 }
 
-/// Returns the index of the chain of `point`.
+/// Returns which chain the point is on, by index.
 fn chain(point: Point) -> usize {
     point.stream.index() as usize
 }
@@ -154,7 +154,8 @@ mod tests {
     /// A name, a range and a mode.
     type Touched = (u8, Range<usize>, Mode);
 
-    /// Which of three operations before it an operation follows, the first of the three, and what the operation touches.
+    /// Which of three earlier operations an operation follows, the index of the first of these three, and what the
+    /// operation touches.
     type Made = ([bool; 3], usize, Vec<Touched>);
 
     fn operations() -> impl Strategy<Value = Vec<Made>> {
@@ -173,11 +174,11 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with all paths and all pairs.
+        /// Compares the chains with a search through all paths and all pairs.
         #[test]
         fn operations_beside_each_other_are_found(operations in operations()) {
             let mut chains = Chains::default();
-            // For each operation, those that come before it.
+            // For each operation, the operations that come before it.
             let mut before: Vec<Vec<usize>> = Vec::new();
             for (index, (follows, from, _)) in operations.iter().enumerate() {
                 let mut after = Operations::new();

@@ -10,16 +10,16 @@ use super::{Contents, NodeAdder};
 use crate::memory::Access;
 use crate::operation::not_a_node;
 
-/// The word that decides about a conditional node, and how often.
+/// The word that decides about a conditional node, and how often it may run the body.
 pub struct Condition<'a> {
     pub repeat: Repeat,
     pub word: &'a Access<'a>,
-    /// The address of the word, an aligned `u32`.
+    /// The address of the word, which must be an aligned `u32`.
     pub address: RawBuffer,
 }
 
 /// We allow at most this many levels of child graphs and bodies, because drivers, and the code that draws or drops a graph,
-/// go down them by recursion.
+/// go down them by recursion, which could otherwise overflow the stack.
 const MOST_LEVELS: usize = 64;
 
 /// Checks the number of levels that a graph would have with one more child or body.
@@ -33,7 +33,7 @@ pub fn check_levels(levels: usize) -> Result<()> {
     Err(Error::new(
         ErrorKind::InvalidArgument,
         format!(
-            "this would be level {levels} of child graphs and conditions inside each other, and at most {MOST_LEVELS} are \
+            "this would be level {levels} of child graphs and conditions inside each other, but at most {MOST_LEVELS} are \
              possible; put more of the work into one level"
         ),
     ))
@@ -46,10 +46,10 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Begins a conditional node, whose body is on that `level`: a graph's own operations are on level 0.
+    /// Begins a conditional node. Its body is on `level`; a graph's own operations are on level 0.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a level too deep, and the driver's refusal.
+    /// [`ErrorKind::InvalidArgument`] if the level is too deep, and the driver's refusal.
     ///
     /// # Safety
     /// As for [`conditional_begin`](hal::Graphs::conditional_begin); the graph or stream of `place` stays alive until
@@ -90,7 +90,7 @@ impl Body {
         fill(&finishing.0.adder)?;
         let Some(last) = finishing.0.adder.last() else {
             return Err(not_a_node(
-                "make a condition of an empty body; submit something to the stream that the body is given",
+                "make a condition with an empty body; submit something to the stream that the body gets",
             ));
         };
         finishing.1 = None;

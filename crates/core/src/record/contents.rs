@@ -13,7 +13,7 @@ use crate::host_call::RepeatedCall;
 use crate::memory::{Access, Block};
 use crate::track::{Mode, Touched};
 
-/// A value that a graph keeps alive.
+/// A value that a graph must keep alive, because its nodes refer to it.
 pub type Keep = Arc<dyn Any + Send + Sync>;
 
 /// A recorded operation and the operations it follows directly, by index.
@@ -30,20 +30,20 @@ pub struct Contents {
     pub uses: GraphUses,
     pub operations: Vec<GraphOperation>,
     pub(crate) keep: Vec<Keep>,
-    /// The closures that nodes call.
+    /// The closures that nodes may call.
     pub calls: Vec<Arc<RepeatedCall>>,
     /// The number of levels of child graphs and bodies below this graph.
     pub levels: usize,
-    /// Whether somebody among `keep` is told of launches.
+    /// True if something in `keep` is told of launches.
     pub watched: bool,
-    /// Whether an operation may be several of the driver's nodes.
+    /// True if one operation may be several nodes for the driver.
     pub(crate) several: bool,
-    /// Whether there is a conditional node. Drivers neither copy such a graph nor make two executables of it.
+    /// True if there is a conditional node. Drivers neither copy such a graph nor make two executables from it.
     pub conditional: bool,
 }
 
 impl Contents {
-    /// Keeps a value alive. Returns `false` if the value was kept already.
+    /// Keeps a value alive. Returns false if we keep it already.
     pub(crate) fn keep(&mut self, keep: Keep) -> bool {
         let new = !self.keep.iter().any(|old| Arc::ptr_eq(old, &keep));
         if new {
@@ -52,7 +52,7 @@ impl Contents {
         new
     }
 
-    /// Returns whether the driver's nodes of both are known to follow each other in the same way.
+    /// Returns true if we know that the driver's nodes follow each other in the same way in both.
     pub fn has_edges_of(&self, other: &Self) -> bool {
         let (one, other_one) = (self.operations.iter(), other.operations.iter());
         !self.several
@@ -60,13 +60,13 @@ impl Contents {
             && one.map(|operation| &operation.after).eq(other_one.map(|operation| &operation.after))
     }
 
-    /// Takes out the values of the program, if any are kept. They may own anything.
+    /// Takes out your values, if there are any. They may own anything.
     pub fn take_values(&mut self) -> Option<Box<dyn Send>> {
         let owns = !self.calls.is_empty() || self.watched;
         owns.then(|| Box::new((mem::take(&mut self.calls), mem::take(&mut self.keep))) as _)
     }
 
-    /// Returns the values of that type that are kept.
+    /// Returns the values of type `T` that we keep.
     pub fn kept<T: Any + Send + Sync>(&self) -> impl Iterator<Item = Arc<T>> {
         self.keep.iter().filter_map(|keep| keep.clone().downcast().ok())
     }
@@ -85,15 +85,15 @@ impl Contents {
     }
 }
 
-/// What a graph needs: the memory that it touches, and perhaps the whole device. A launch enters each piece of memory once,
-/// and not once per node.
+/// What a graph needs: the memory that it touches, and perhaps the whole device. A launch enters each range once, and not
+/// once per node.
 #[derive(Default)]
 pub struct GraphUses {
-    /// Sorted by address of the block.
+    /// Sorted by the block's address.
     blocks: Vec<(Arc<Block>, Touched)>,
-    /// Whether the host can hold guards on some of the memory.
+    /// True if the host can hold guards on some of the memory.
     host: bool,
-    /// Whether one of the operations needs the whole device.
+    /// True if one of the operations needs the whole device.
     pub(crate) whole_device: bool,
 }
 
@@ -107,12 +107,12 @@ impl GraphUses {
         uses
     }
 
-    /// Returns whether the host can hold guards on some of the memory.
+    /// Returns true if the host can hold guards on some of the memory.
     pub fn touch_host_memory(&self) -> bool {
         self.host
     }
 
-    /// Returns whether the graph touches the block.
+    /// Returns true if the graph touches the block.
     pub(crate) fn touch(&self, block: &Arc<Block>) -> bool {
         self.blocks.binary_search_by_key(&Arc::as_ptr(block), |(old, _)| Arc::as_ptr(old)).is_ok()
     }
@@ -124,7 +124,7 @@ impl GraphUses {
         })
     }
 
-    /// Adds a use. Returns `false` if the use was known already.
+    /// Adds a use. Returns false if we know the use already.
     #[inline]
     pub(crate) fn add(&mut self, block: &Arc<Block>, range: &Range<usize>, mode: Mode) -> bool {
         match self.blocks.binary_search_by_key(&Arc::as_ptr(block), |(old, _)| Arc::as_ptr(old)) {

@@ -25,7 +25,7 @@ pub type HostNodes = Vec<(RawGraphNode, usize)>;
 pub struct NodeAdder {
     device: Arc<dyn hal::Device>,
     graph: RawGraph,
-    /// The number of graphs that this one is the body in.
+    /// How many graphs this one is nested in, as a body.
     level: usize,
     inner: Mutex<AdderState>,
 }
@@ -41,24 +41,24 @@ struct AdderState {
     host_nodes: HostNodes,
 }
 
-/// The operations that may come.
+/// Which operations may come next.
 enum Next {
-    /// None, and one cannot do as said here.
+    /// None. The text completes the error "you cannot …".
     Closed(&'static str),
-    /// One, which follows these. The stream that stands for the node is lent out until then.
+    /// One, and it follows these. Until it comes, the stream that stands for the node is lent out.
     One(Operations),
-    /// Any number, each behind the one before.
+    /// Any number. Each follows the one before.
     Each,
 }
 
 const TAKEN: Next = Next::Closed("put several operations into one node; add a node for each");
 const IN_BODY: Next = Next::Closed(AROUND_BODY);
 pub(crate) const AROUND_BODY: &str =
-    "use the stream around a condition while its body is made; submit to the stream that the body is given";
+    "use the stream around a condition while its body is made; submit to the stream that the body gets";
 
 impl Default for Next {
     fn default() -> Self {
-        Self::Closed("submit to a stream that stood for a node or a body; that one is made")
+        Self::Closed("submit to the stream of a node or body that is finished; add another node")
     }
 }
 
@@ -73,7 +73,7 @@ pub struct Finished {
 }
 
 impl NodeAdder {
-    /// Creates an adder for `graph`, which outlives the adder.
+    /// Creates an adder for `graph`. The graph must outlive the adder.
     ///
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
@@ -81,7 +81,7 @@ impl NodeAdder {
         Self { device, graph, level: 0, inner: Mutex::default() }
     }
 
-    /// Creates an adder for a body, which takes operations until it is finished.
+    /// Creates an adder for a body. It takes operations until you finish it.
     ///
     /// # Safety
     /// As for [`new`](Self::new), until the adder is finished.
@@ -90,7 +90,7 @@ impl NodeAdder {
         Self { device, graph: body, level, inner: Mutex::new(inner) }
     }
 
-    /// Lets one operation in, which follows the operations `after`.
+    /// Lets one operation in. It follows the operations `after`.
     pub fn open(&self, after: &[usize]) {
         lock(&self.inner).next = Next::One(without_repeats(after));
     }
@@ -132,8 +132,8 @@ impl NodeAdder {
         Ok(())
     }
 
-    /// Adds a node that comes from no stream's operation: a join, or another graph with its `uses`. It follows the
-    /// operations `after`.
+    /// Adds a node that is not a stream's operation: a join, or another graph with its `uses`. It follows the operations
+    /// `after`.
     ///
     /// # Errors
     /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if you order operations yourself and forgot an edge; the driver's
@@ -153,7 +153,7 @@ impl NodeAdder {
         unsafe { inner.make(self, caller, node, needs, without_repeats(after)) }.map(drop)
     }
 
-    /// Calls `work` with the tracker, and with the question which points come before the node under construction.
+    /// Calls `work` with the tracker, and with a closure that tells if a point comes before the node under construction.
     pub(crate) fn in_scope<T>(&self, work: impl FnOnce(&mut Scope, &dyn Fn(Point) -> bool) -> T) -> T {
         let inner = &mut *lock(&self.inner);
         let after = inner.followed();
@@ -163,7 +163,7 @@ impl NodeAdder {
         work(scope, &|point| place.is_after(point))
     }
 
-    /// Keeps the values that a child graph keeps, which was added.
+    /// Keeps the values of a child graph that was added.
     pub fn keep_all(&self, child: &Contents) {
         let scope = &mut lock(&self.inner).scope;
         scope.contents.levels = scope.contents.levels.max(child.levels + 1);
@@ -176,7 +176,7 @@ impl NodeAdder {
         scope.contents.watched |= child.watched;
     }
 
-    /// Adds a conditional node, whose body `fill` gives to the adder that it is called with.
+    /// Adds a conditional node. We call `fill` with an adder, and it puts the body there.
     ///
     /// # Safety
     /// As for [`StreamEntry::submit`](crate::stream::StreamEntry::submit), for the word and for each operation of the body.
@@ -186,7 +186,7 @@ impl NodeAdder {
         condition: &Condition<'_>,
         fill: impl FnOnce(&Arc<Self>) -> Result<()>,
     ) -> Result<()> {
-        /// Lets operations in again, as before the body.
+        /// Lets operations in again after the body, as before it.
         struct Reopening<'a>(&'a NodeAdder, Option<Next>);
         impl Drop for Reopening<'_> {
             fn drop(&mut self) {
@@ -232,14 +232,14 @@ impl NodeAdder {
                 Ok(())
             }
             Err(error) => {
-                // The driver's graph still has the node.
+                // The driver's graph still has the node, so we keep what its body refers to.
                 inner.scope.contents.merge(body);
                 Err(error)
             }
         }
     }
 
-    /// Ends the construction, and returns the graph.
+    /// Ends the construction and returns the graph. You must not add to it any more.
     pub fn finish(&self) -> Finished {
         let AdderState { mut scope, nodes, order, attributed, host_nodes, .. } =
             std::mem::take(&mut *lock(&self.inner));
@@ -255,7 +255,7 @@ fn without_repeats(operations: &[usize]) -> Operations {
 }
 
 impl Next {
-    /// Goes on, after an operation came.
+    /// Moves on after an operation came.
     fn advance(&mut self) {
         if matches!(self, Self::One(_)) {
             *self = TAKEN;
@@ -269,7 +269,7 @@ impl AdderState {
         if let Next::Closed(what) = self.next { Err(not_a_node(what)) } else { Ok(self.followed()) }
     }
 
-    /// Returns the operations that the next one follows; the last one where none may come.
+    /// Returns the operations that the next one follows. If none may come, returns the last one.
     fn followed(&self) -> Operations {
         match &self.next {
             Next::One(after) => after.clone(),
@@ -305,7 +305,7 @@ impl AdderState {
         Ok(place)
     }
 
-    /// Enters the operation of a node that was added, and follows the operations `after`.
+    /// Enters the operation of a node that was just added and that follows the operations `after`.
     fn enter(
         &mut self,
         place: ChainPosition,
@@ -319,7 +319,7 @@ impl AdderState {
         self.nodes.push(node);
     }
 
-    /// Adds a node that follows the operations `after`, and enters it.
+    /// Adds a node that follows the operations `after`, and enters its operation.
     ///
     /// # Safety
     /// As for [`graph_add_node`](hal::Graphs::graph_add_node).

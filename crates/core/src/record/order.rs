@@ -19,25 +19,26 @@ use smallvec::SmallVec;
 use super::chains::{ChainPosition, Chains};
 use crate::memory::{Access, Remembered};
 
-/// The number of changed nodes up to which each is compared with the nodes beside it. For more, one walk through all nodes
-/// takes less time.
+/// If at most this many nodes have changed, we compare each with the nodes that may run at the same time. If more have, one
+/// walk through all nodes takes less time.
 const FEW: usize = 8;
 
-/// The nodes of a graph, in an order that was made for what they touched at first.
+/// The nodes of a graph. Their order was made for what they touched at first.
 #[derive(Default)]
 pub struct NodeOrder {
     pub(super) chains: Chains,
     nodes: Vec<NodeWork>,
-    /// The nodes whose accesses have changed since all were found to be in order.
+    /// The nodes whose accesses have changed since we last found all nodes to be in order.
     changed: Vec<usize>,
 }
 
 /// What a node does now.
 struct NodeWork {
     call_site: CallSite,
-    /// The graph keeps the blocks alive. If the driver failed to set the node, these are the accesses of both its works.
+    /// The graph keeps the blocks alive. If the driver failed to set the node, this has the accesses of the old work and of
+    /// the new one.
     accesses: SmallVec<[Remembered; 4]>,
-    /// Whether the node is among those that have changed.
+    /// True if the node is in [`NodeOrder::changed`].
     is_changed: bool,
 }
 
@@ -55,7 +56,7 @@ impl NodeOrder {
         self.nodes.get(node).map_or(&[], |node| &node.accesses)
     }
 
-    /// Notes that a node does the same from another line.
+    /// Notes that a node does the same as before, but for a call on another line.
     #[inline]
     pub(super) fn came_from(&mut self, node: usize, call_site: CallSite) {
         if let Some(node) = self.nodes.get_mut(node) {
@@ -63,7 +64,7 @@ impl NodeOrder {
         }
     }
 
-    /// Adds the accesses that a node is about to make instead of those that it has. Returns `false` if they are the same.
+    /// Adds the accesses that a node is about to make, next to those that it has. Returns false if they are the same.
     pub(super) fn add(&mut self, node: usize, call_site: CallSite, accesses: &[&Access<'_>]) -> bool {
         let Some(found) = self.nodes.get_mut(node) else { return false };
         found.call_site = call_site;
@@ -77,7 +78,7 @@ impl NodeOrder {
         true
     }
 
-    /// Forgets the accesses that a node had before the last `count`, which the driver has taken.
+    /// Keeps only the last `count` accesses of a node, because the driver has taken those.
     pub(super) fn keep_last(&mut self, node: usize, count: usize) {
         if let Some(NodeWork { accesses, .. }) = self.nodes.get_mut(node) {
             accesses.drain(..accesses.len().saturating_sub(count));
@@ -94,7 +95,7 @@ impl NodeOrder {
     /// Checks that the changed nodes are ordered with all nodes that they conflict with.
     ///
     /// # Errors
-    /// [`ErrorKind::Hazard`], with two nodes that are not.
+    /// [`ErrorKind::Hazard`] if two nodes are not. The error names them.
     #[cold]
     pub(super) fn check(&self) -> Result<()> {
         let unordered = if self.changed.len() <= FEW {
@@ -110,10 +111,10 @@ impl NodeOrder {
 
     fn hazard(&self, [one, other]: [usize; 2]) -> Error {
         let message = format!(
-            "`Graph::set_node` gave node {one} ({}) and node {other} ({}) memory in common, which one of them writes, and \
-             the graph does not order the two: a node that is set keeps the dependencies that it was built with. Set one of \
-             them to other memory, or build the graph anew with this memory, or with a dependency between the two; the \
-             builder's first node is node 0",
+            "after `Graph::set_node`, node {one} ({}) and node {other} ({}) touch the same memory and one of them writes \
+             it, but the graph does not order the two, because a node keeps the dependencies that it was built with. Set \
+             one of them to other memory, or build the graph again with this memory or with a dependency between the two. \
+             The builder's first node is node 0",
             self.nodes[one].call_site, self.nodes[other].call_site
         );
         Error::new(ErrorKind::Hazard, message)
@@ -121,7 +122,7 @@ impl NodeOrder {
 }
 
 impl NodeWork {
-    /// Returns whether the node makes exactly these accesses.
+    /// Returns true if the node makes exactly these accesses.
     fn has(&self, accesses: &[&Access<'_>]) -> bool {
         self.accesses.len() == accesses.len()
             && self.accesses.iter().zip(accesses).all(|(own, access)| own.is(access))

@@ -6,7 +6,7 @@ use gpustream_hal::{self as hal, RawGraph, RawGraphExec, Result};
 
 use crate::reentrancy;
 
-/// A driver's graph, from which executables are made.
+/// A driver's graph, which we make executables from.
 pub struct OwnedGraph {
     pub raw: RawGraph,
     pub device: Arc<dyn hal::Device>,
@@ -28,13 +28,13 @@ impl Drop for OwnedGraph {
     fn drop(&mut self) {
         let (device, raw) = (self.device.clone(), self.raw);
         reentrancy::outside(move || {
-            // SAFETY: nobody else has the graph, and executables do not depend on it.
+            // SAFETY: this is the graph's only owner, and executables do not depend on it.
             let _ = unsafe { device.graph_destroy(raw) };
         });
     }
 }
 
-/// A graph that can be launched. Its owner drops it when no launch is pending.
+/// A graph that can be launched. Its owner must not drop it while a launch is pending.
 pub struct OwnedExec {
     pub raw: RawGraphExec,
     pub device: Arc<dyn hal::Device>,

@@ -17,7 +17,7 @@ use crate::track::{Clock, History, Mode, Point, StreamId, Tracking, Use};
 /// The operations of one recording, by index.
 pub(crate) type Operations = SmallVec<[usize; 2]>;
 
-/// What an operation needs, by which it is ordered with others.
+/// What an operation needs. This decides its order with others.
 #[derive(Clone, Copy)]
 pub(crate) struct Needs<'a> {
     pub(crate) accesses: &'a [&'a Access<'a>],
@@ -31,9 +31,10 @@ pub(crate) struct Needs<'a> {
 pub(crate) struct Scope {
     histories: HashMap<*const Block, History>,
     pub(crate) contents: Contents,
-    /// The last operation that needs the whole device. Another comes after it, and with that after all before it.
+    /// The last operation that needs the whole device. The next such operation comes after it, and so after all earlier
+    /// ones.
     on_whole_device: Option<Point>,
-    /// The memory that was allocated inside, by the pools it is from.
+    /// The memory that was allocated inside the recording, by the pools it is from.
     allocated: SmallVec<[Arc<Allocated>; 1]>,
     /// The address of the module that we kept last. The module is alive, so nothing else has that address.
     last_kept: Option<usize>,
@@ -43,8 +44,8 @@ pub(crate) struct Scope {
 unsafe impl Send for Scope {}
 
 impl Scope {
-    /// Returns the points that an operation of `chain` with this `clock` must come after because of `access`, and does not
-    /// yet. If there is no tracking, the list is empty.
+    /// Returns the points that an operation of `chain` with this `clock` must come after because of `access`, but does not
+    /// come after yet. If there is no tracking, the list is empty.
     ///
     /// # Errors
     /// [`Hazard`](gpustream_hal::ErrorKind::Hazard) if you order operations yourself, and there is such a point.
@@ -69,15 +70,15 @@ impl Scope {
         first.map_or(Ok(missing), |old| Err(hazard(caller.call_site, old)))
     }
 
-    /// Returns the point that an operation which needs the whole device must come after, and does not come after yet. This
-    /// order is the library's own, so it does not depend on the tracking.
+    /// Returns the point that an operation which needs the whole device must come after, but does not come after yet. This
+    /// does not depend on the tracking, because we order such operations in any case.
     pub(crate) fn missing_device(&self, (chain, clock): (StreamId, &Clock)) -> Option<Point> {
         self.on_whole_device.filter(|&last| last.stream != chain && !clock.covers(last))
     }
 
-    /// Hands out memory of this layout that was allocated inside from `pools`, whose owner is gone, and that has room for
-    /// as many bytes as `room` allows. All that the recording did there comes before the next operation, as `is_before`
-    /// says of each point.
+    /// Hands out memory of this layout that was allocated inside from `pools`. Its owner must be gone, it must have as many
+    /// bytes as `room` allows, and everything that the recording did there must come before the next operation. `is_before`
+    /// tells that for each point.
     pub(crate) fn reuse(
         &mut self,
         pools: &Arc<dyn Home>,
@@ -88,7 +89,8 @@ impl Scope {
         let Self { histories, contents, allocated, .. } = self;
         let allocated = allocated.iter().find(|allocated| allocated.is_of(pools))?;
         let block = allocated.take(room, |block| {
-            // Another graph counts on what the memory holds, and so does this one on what was put there from outside.
+            // If another graph refers to the memory, that graph relies on its contents. And if something outside put values
+            // there, this graph relies on them.
             let is_ours = Arc::strong_count(block) == 1 + usize::from(contents.uses.touch(block));
             let is_aligned = block.address.0.is_multiple_of(layout.align());
             let mut usable = is_ours && is_aligned && block.history.lock().is_unwritten();
@@ -104,7 +106,7 @@ impl Scope {
         Some(block)
     }
 
-    /// Makes a block that was just allocated from `pools`, with room for `room` bytes, part of the recording.
+    /// Makes a block part of the recording. It was just allocated from `pools` and has room for `room` bytes.
     pub(crate) fn adopt(&mut self, pools: &Arc<dyn Home>, block: &mut Arc<Block>, room: usize) {
         let index = self.allocated.iter().position(|allocated| allocated.is_of(pools)).unwrap_or_else(|| {
             self.allocated.push(Allocated::new(pools.clone()));
@@ -113,7 +115,7 @@ impl Scope {
         self.allocated[index].add(block, room);
     }
 
-    /// Enters an operation at `point`, directly after the operations `after`.
+    /// Enters an operation at `point`. It directly follows the operations `after`.
     pub(crate) fn enter(
         &mut self,
         point: Point,
@@ -149,7 +151,7 @@ impl Scope {
         }
     }
 
-    /// Takes the contents of a conditional node's body, whose operation was entered last.
+    /// Takes the contents of a conditional node's body. The node's operation must be the one entered last.
     pub(crate) fn take_body(&mut self, mut body: Contents) {
         if let Some(last) = self.contents.operations.last_mut() {
             last.body = std::mem::take(&mut body.operations);

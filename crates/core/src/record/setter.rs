@@ -17,38 +17,38 @@ use crate::memory::Access;
 use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained, not_a_node};
 use crate::sync::{Mutex, lock, this_thread};
 
-/// The most arguments of a launch that is expected.
+/// An expected launch has at most this many arguments.
 const ARGUMENTS: usize = 16;
 
 /// The executable's nodes that call a closure, each with its call.
 pub type NodeCalls = Vec<(RawGraphNode, Arc<RepeatedCall>)>;
 
-/// The receiver of the one operation that is to go into a node of an executable.
+/// Receives the one operation that goes into a node of an executable.
 ///
 /// We make a setter once per graph and use it for every change. It remembers what was put into the graph before, because a
-/// change usually refers to the memory that the node had, and to the kernel that was set last. Then we only have to call the
-/// driver. Only the thread that makes the change may submit, so submitting takes no lock.
+/// change usually refers to the memory that the node had, and to the kernel that was set last. Then we can skip the checks
+/// and just call the driver. Only the thread that makes the change may submit, so submitting takes no lock.
 pub struct NodeSetter {
     device: Arc<dyn hal::Device>,
     /// Alive while the setter is open.
     exec: RawGraphExec,
     attributed: Attributed,
     calls: NodeCalls,
-    /// The thread that opened the setter; no thread's number while it is closed.
+    /// The number of the thread that opened the setter, or [`NOBODY`] while it is closed.
     thread: AtomicUsize,
-    /// Used by the thread that opened the setter alone; only read while the setter is closed.
+    /// Only the thread that opened the setter uses this. While the setter is closed, it is only read.
     change: UnsafeCell<Change>,
     known: Mutex<KnownNode>,
-    /// Whether `KnownNode::new` holds anything.
+    /// True if `KnownNode::new` holds anything.
     has_new: AtomicBool,
-    /// Whether nodes touch other memory than when their order was last found to suit it.
+    /// True if nodes touch other memory than when we last checked their order.
     is_unchecked: AtomicBool,
 }
 
-/// The number of no thread.
+/// A number that no thread has.
 const NOBODY: usize = 0;
 
-/// The change that is being made, and the last one.
+/// The change that is being made, and what we know of the last one.
 struct Change {
     /// The node that the next operation goes into.
     node: RawGraphNode,
@@ -57,16 +57,16 @@ struct Change {
     stage: ChangeStage,
     order: NodeOrder,
     expected: Option<Expected>,
-    /// The address of the last change's module. The module is kept alive, so nothing else has that address.
+    /// The address of the last change's module. We keep the module alive, so nothing else has that address.
     last_module: Option<usize>,
 }
 
-/// How far the change is.
+/// How far a change has come.
 #[derive(Clone, Copy, PartialEq)]
 enum ChangeStage {
     /// One operation may come.
     Open,
-    /// The operation came, and the driver has not taken it.
+    /// The operation came, but the driver has not taken it yet.
     Taken,
     /// The driver has taken the operation.
     Set,
@@ -80,7 +80,8 @@ struct KnownNode {
     new: Contents,
 }
 
-/// The last launch that was put into a node. The same kernel needs no checks in a node that has the same memory already.
+/// The last launch that was put into a node. If the same kernel comes for a node that has the same memory already, we need
+/// not check it again.
 struct Expected {
     function: RawFunction,
     request: LaunchRequest,
@@ -90,8 +91,8 @@ struct Expected {
     sizes: Arc<[usize]>,
 }
 
-// SAFETY: `change` is used by the thread that opened the setter alone, which `own` checks, and by one such thread after the
-// other; while the setter is closed it is only read, by `check_order`. All else is atomic or locked.
+// SAFETY: only the thread that opened the setter uses `change`, which `own` checks, and there is one such thread after the
+// other. While the setter is closed, `change` is only read, by `check_order`. Everything else is atomic or locked.
 unsafe impl Sync for NodeSetter {}
 
 impl NodeSetter {
@@ -119,62 +120,63 @@ impl NodeSetter {
         Self { device, exec, attributed, calls, thread, change, known, has_new, is_unchecked }
     }
 
-    /// Lets one operation of this thread's in, which goes into `node`, the one with that `index`.
+    /// Lets one operation of this thread in. It goes into `node`, which has that `index`.
     ///
     /// # Safety
     /// The setter is closed, and no one else calls [`check_order`](Self::check_order) until it is closed again.
     #[inline]
     pub unsafe fn open(&self, node: RawGraphNode, index: usize) {
-        // SAFETY: no thread uses a setter that is closed, and other threads are refused after that.
+        // SAFETY: no thread uses a closed setter, and from here on other threads are refused.
         let change = unsafe { &mut *self.change.get() };
         (change.node, change.index, change.stage) = (node, index, ChangeStage::Open);
         self.thread.store(this_thread().get(), Ordering::Relaxed);
     }
 
-    /// Returns whether the driver has taken this thread's operation.
+    /// Returns true if the driver has taken this thread's operation.
     #[inline]
     pub fn is_set(&self) -> bool {
         self.own().is_some_and(|change| change.stage == ChangeStage::Set)
     }
 
-    /// Lets no operation in any more.
+    /// Closes the setter, so that it lets no operation in.
     #[inline]
     pub fn close(&self) {
         self.thread.store(NOBODY, Ordering::Relaxed);
     }
 
-    /// Checks, once after a change, that the nodes are ordered as the memory that they touch now demands.
+    /// If nodes have changed, checks that the graph orders the nodes that now conflict.
     ///
     /// # Errors
-    /// [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) with two nodes that are not.
+    /// [`ErrorKind::Hazard`](gpustream_hal::ErrorKind::Hazard) if it does not. The error names two such nodes.
     ///
     /// # Safety
-    /// The setter is closed, and is not opened meanwhile.
+    /// The setter is closed, and no thread opens it meanwhile.
     #[inline]
     pub unsafe fn check_order(&self) -> Result<()> {
         if !self.is_unchecked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // SAFETY: nobody changes it, by this function's contract.
+        // SAFETY: no thread changes it, by this function's contract.
         unsafe { &*self.change.get() }.order.check()?;
         self.is_unchecked.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Returns the change, to the thread that makes it.
+    /// Returns the change, but only to the thread that makes it.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the check of the thread takes the place of a lock")]
     fn own(&self) -> Option<&mut Change> {
         if self.thread.load(Ordering::Relaxed) != this_thread().get() {
             return None;
         }
-        // SAFETY: this thread opened the setter, and others are refused until it is closed. No function of this type calls
-        // another one that asks for the change while it has the change.
+        // SAFETY: this thread opened the setter, and other threads are refused until it is closed. While a function of this
+        // type holds the change, it calls no other function that asks for it.
         Some(unsafe { &mut *self.change.get() })
     }
 
-    /// Puts a launch into the node if it is the last one again, perhaps with other scalars: the same kernel in the same shape, on
-    /// the memory that the node has. Returns `None` for any other, which is to be checked and [submitted](Self::submit).
+    /// Puts a launch into the node if it is the last launch again, perhaps with other scalars: the same kernel with the
+    /// same shape, on the memory that the node has. Returns `None` for any other launch; then you must check it and
+    /// [submit](Self::submit) it.
     ///
     /// # Safety
     /// As for [`StreamEntry::follow`](crate::stream::StreamEntry::follow).
@@ -212,7 +214,8 @@ impl NodeSetter {
         }
         order.came_from(*index, launch.caller.call_site);
         *stage = ChangeStage::Taken;
-        // SAFETY: one for each argument has been written; an expected launch has no more than there is room for.
+        // SAFETY: one pointer for each argument has been written, and an expected launch has no more than there is room
+        // for.
         let args = unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), launch.args.len()) };
         let work = Work::Kernel { function: launch.function, config: &expected.config, args };
         let set = self.attributed.check(*node, &work).and_then(|()| {
@@ -230,15 +233,16 @@ impl NodeSetter {
         }
     }
 
-    /// Puts an operation into the node. The memory that the operation touches is entered whatever the driver answers: unless it
-    /// takes the operation, the node counts as doing either.
+    /// Puts an operation into the node. We enter the memory that it touches even if the driver refuses it. In that case we
+    /// assume that the node may do the old work or the new one.
     ///
     /// # Safety
     /// As for [`StreamEntry::submit`](crate::stream::StreamEntry::submit).
     pub(crate) unsafe fn submit(&self, submission: &Operation<'_>) -> Result<()> {
         let Some(Change { node, index, stage, order, expected, last_module }) = self.own() else {
             return Err(not_a_node(
-                "set a node from another thread than the one that called `Graph::set_node`",
+                "set it from another thread than the one that called `Graph::set_node`; submit the operation from that \
+                 thread",
             ));
         };
         if *stage != ChangeStage::Open {
@@ -270,7 +274,7 @@ impl NodeSetter {
             }
             Retained::Closure(new) => {
                 if let Some((_, call)) = self.calls.iter().find(|(other, _)| *other == node) {
-                    // No call to the driver, which might have pending runs call the new closure.
+                    // We don't call the driver here, because then pending runs might call the new closure.
                     call.replace(new)?;
                     order.keep_last(index, accesses.len());
                     *stage = ChangeStage::Set;
@@ -319,7 +323,7 @@ impl NodeSetter {
 }
 
 impl Expected {
-    /// Returns the launch, if there is room for its arguments.
+    /// Returns what to expect after this launch, if there is room for its arguments.
     fn of(submission: &Operation<'_>) -> Option<Self> {
         let &Operation { ref call, kept, .. } = submission;
         let Retained::Kernel { sizes: Some(sizes), request, .. } = kept else { return None };

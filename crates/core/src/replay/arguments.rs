@@ -1,4 +1,4 @@
-//! The arguments of a deferred kernel: their values, and the addresses through which drivers take them.
+//! The arguments of a deferred kernel: their values, and pointers to these, because a driver takes pointers.
 #![allow(
     clippy::inline_always,
     reason = "the comparison is most of the cost of an operation that is held back"
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// copy it to the place that its kernel wants.
 const STEP: usize = 16;
 
-/// A cache line. After a driver's call each line costs more than the instructions that use it.
+/// A cache line. After a driver's call, each line that we touch costs more than the instructions that use it.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line(#[allow(dead_code, reason = "reached by addresses alone")] [u8; 64]);
@@ -21,7 +21,7 @@ struct Line(#[allow(dead_code, reason = "reached by addresses alone")] [u8; 64])
 pub(super) struct Arguments {
     /// The size of each argument, in bytes.
     sizes: Arc<[usize]>,
-    /// The address of each value, and behind the addresses the values. Never moved.
+    /// First the address of each value, then the values. This must never move, because the addresses point into it.
     memory: Vec<Line>,
 }
 
@@ -44,7 +44,7 @@ impl Arguments {
     /// Copies arguments of these sizes.
     ///
     /// # Safety
-    /// Each of `args` points to a value of the size at its index, of which there are as many.
+    /// There are as many `args` as sizes, and each points to a value of the size at its index.
     pub(super) unsafe fn new(sizes: &Arc<[usize]>, args: &[*mut c_void]) -> Self {
         let first = (sizes.len() * size_of::<*mut c_void>()).next_multiple_of(STEP);
         let bytes = sizes.iter().fold(first, |end, size| end + size.next_multiple_of(STEP));
@@ -52,7 +52,7 @@ impl Arguments {
         let pointers: *mut *mut c_void = memory.as_mut_ptr().cast();
         let mut end = first;
         for (index, size) in sizes.iter().enumerate() {
-            // SAFETY: the memory has room for all addresses and, behind them, for all values.
+            // SAFETY: the memory has room for all addresses and, after them, for all values.
             unsafe { pointers.add(index).write(pointers.byte_add(end).cast()) };
             end += size.next_multiple_of(STEP);
         }
@@ -67,7 +67,7 @@ impl Arguments {
         self.sizes.len()
     }
 
-    /// Returns the address of each argument's value.
+    /// Returns a pointer to each value.
     #[inline(always)]
     pub(super) fn pointers(&self) -> &[*mut c_void] {
         // SAFETY: the memory begins with as many addresses.
@@ -84,16 +84,16 @@ impl Arguments {
         self.pointers().iter().zip(&*self.sizes).map(|(&at, &size)| Value { at, size })
     }
 
-    /// Takes other values.
+    /// Copies other values in place of these.
     ///
     /// # Safety
     /// As for [`new`](Self::new), with these arguments' sizes.
     pub(super) unsafe fn store(&mut self, args: &[*mut c_void]) {
-        // SAFETY: by this function's contract; nobody else has the values.
+        // SAFETY: by this function's contract, and `self` is borrowed mutably.
         self.values().zip(args).for_each(|(value, &from)| unsafe { value.set(from.cast()) });
     }
 
-    /// Returns whether the values are those of `args`.
+    /// Returns true if the values equal those of `args`.
     ///
     /// # Safety
     /// As for [`store`](Self::store).
@@ -104,7 +104,7 @@ impl Arguments {
 }
 
 impl Value {
-    /// Takes the value that `from` points to, which need not be aligned. Returns whether it is another one.
+    /// Copies the value at `from`, which need not be aligned. Returns true if it differs from the old value.
     ///
     /// # Safety
     /// As for [`set`](Self::set).
@@ -120,10 +120,10 @@ impl Value {
         }
     }
 
-    /// Takes the value that `from` points to, which need not be aligned.
+    /// Copies the value at `from`, which need not be aligned.
     ///
     /// # Safety
-    /// `from` has this size, and nobody else has this value.
+    /// `from` has this size, and nothing else refers to this value.
     #[inline(always)]
     unsafe fn set(self, from: *const u8) {
         // SAFETY: by this function's contract; ours is aligned to 16 bytes.
@@ -136,7 +136,7 @@ impl Value {
         }
     }
 
-    /// Returns whether the value is the one that `other` points to, which need not be aligned.
+    /// Returns true if the value equals the one at `other`, which need not be aligned.
     ///
     /// # Safety
     /// `other` has this size.
@@ -147,7 +147,7 @@ impl Value {
             match self.size {
                 8 => self.at.cast::<u64>().read() == other.cast::<u64>().read_unaligned(),
                 4 => self.at.cast::<u32>().read() == other.cast::<u32>().read_unaligned(),
-                // Without a call, which would cost the loop over a kernel's arguments its registers.
+                // We don't call a function here, because then the loop over a kernel's arguments would lose its registers.
                 size => (0..size).all(|at| self.at.cast::<u8>().add(at).read() == other.add(at).read()),
             }
         }

@@ -7,8 +7,8 @@ use crate::track::Mode;
 
 /// The epoch of a segment, for histories whose last change is a use of all the memory by the segment.
 ///
-/// One use stands for every use by the segment that is not stronger, because all operations of a segment are done at once.
-/// If another stream finds the use in the history, or a graph that holds no borrow, it first makes us release the segment,
+/// One use stands for every use by the segment that is not stronger, because all operations of a segment are done together.
+/// If another stream, or a graph that holds no borrow, finds the use in the history, it first makes us release the segment,
 /// and that ends the epoch. So if an operation finds the epoch valid under its stream's lock, it comes before them, and has
 /// nothing else to check.
 #[derive(Clone, Copy)]
@@ -27,12 +27,12 @@ impl SegmentEpoch {
         Self { read, write: read.saturating_add(1) }
     }
 
-    /// Returns the number for the history of memory that the segment uses in that mode.
+    /// Returns the number to set on the history of memory that the segment uses in that mode.
     pub(crate) fn of(self, mode: Mode) -> NonZeroU64 {
         if mode == Mode::Write { self.write } else { self.read }
     }
 
-    /// Returns whether a history with this number needs no further use of the segment's in that mode.
+    /// Returns true if a history with this number needs no further use by the segment in that mode.
     #[inline]
     pub(crate) fn covers(self, number: Option<NonZeroU64>, mode: Mode) -> bool {
         number == Some(self.write) || number == Some(self.read) && mode == Mode::Read

@@ -45,10 +45,10 @@ use segment::{Fit, Segment};
 use sequence::{Candidate, Deferred, Lag, Sequence};
 use shape::{Built, Effort};
 
-/// A step has at most this many segments. We submit any later operations plainly.
+/// A step can have at most this many segments. If there are more operations, we submit them plainly.
 const MOST_SEGMENTS: usize = 64;
 
-/// A segment has at most this many operations.
+/// A segment can have at most this many operations.
 const MOST_OPERATIONS: usize = 1 << 14;
 
 /// Figures about a `gpustream::Replay`.
@@ -322,7 +322,7 @@ impl ReplayStep {
         let offer = match Candidate::of(submission) {
             Ok(offer) if self.plain.is_none() => offer,
             other => {
-                let why = other.err().unwrap_or("this device's graphs are not used");
+                let why = other.err().unwrap_or("the library makes no graphs for this step");
                 self.say_by(why, submission.caller.call_site);
                 // SAFETY: handed on.
                 unsafe { self.release(stream) };
@@ -333,8 +333,8 @@ impl ReplayStep {
         loop {
             if self.at == self.segments.len() {
                 if self.at == MOST_SEGMENTS {
-                    let why = "an operation of a replayed step is submitted by itself, since the step was cut in 64 graphs before \
-                               it; have less in a step, or cut it less often";
+                    let why = "an operation of a replayed step is submitted by itself, because the step was cut into 64 \
+                               graphs before it; put less into a step, or cut it less often";
                     lint::serialises_at(why, submission.caller.call_site.location);
                     self.stats.plain += 1;
                     return Ok(false);
@@ -520,13 +520,14 @@ impl ReplayStep {
 
     /// If the lint is on, says that the operation cuts the step, because it cannot go into a graph.
     pub(crate) fn say_cut(&self, call_site: CallSite) {
-        self.say_by("a graph cannot have it as a node", call_site);
+        self.say_by("it cannot be a node of a graph", call_site);
     }
 
     fn say_by(&self, why: &str, call_site: CallSite) {
         if lint::is_on() && !matches!(self.progress, SegmentProgress::Empty) {
             let why = format!(
-                "a replayed step is cut in two graphs by this operation: {why}; each graph is a launch of its own"
+                "this operation cuts a replayed step into two graphs, because {why}; each graph costs a launch, so move \
+                 it to the step's beginning or end"
             );
             lint::serialises_at(&why, call_site.location);
         }
@@ -540,8 +541,8 @@ impl ReplayStep {
             SegmentProgress::Held { shape, next } => self.segments[self.at].operation(*shape, next - 1),
         };
         if let Some(last) = last {
-            let why = "a replayed step is cut in two graphs after this operation, which somebody waits for before the step \
-                       ends; each graph is a launch of its own";
+            let why = "a replayed step is cut into two graphs after this operation, because a thread or a stream waits \
+                       for it before the step ends; each graph costs a launch, so wait after the step";
             lint::serialises_at(why, last.location);
         }
     }

@@ -1,6 +1,6 @@
-//! The order that a segment's operations need: those that touch the same bytes, by address.
+//! Which operations of a segment must follow which, because they touch the same addresses.
 //!
-//! Blocks do not serve as names here: within a segment memory is freed and allocated again.
+//! We go by address and not by block, because you may free memory within a segment and get it again in another block.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::record::chains::Chains;
 use crate::record::scope::Operations;
 use crate::track::{History, Point, Use};
 
-/// The order of the nodes of a graph.
+/// Which nodes of a graph follow which.
 #[derive(Default)]
 pub(super) struct Order {
     chains: Chains,
@@ -18,10 +18,10 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Finds the order of a sequence. With `in_order`, each operation follows the one before.
+    /// Finds the order of a sequence. If `in_order` is set, each operation follows the one before.
     pub(super) fn of(sequence: &Sequence, in_order: bool) -> Self {
         let mut order = Self::default();
-        // All memory that there can be.
+        // One history for the whole address space.
         let mut history = History::new(usize::MAX, true);
         for index in 0..sequence.len() {
             let mut before: SmallVec<[usize; 8]> = SmallVec::new();
@@ -32,7 +32,7 @@ impl Order {
                     let chains = &order.chains;
                     history.conflicts(&touch.range, touch.mode, |old| before.push(chains.index(old.point)));
                 }
-                // The latest first: it comes after most of the others.
+                // We take the latest first, because it comes after most of the others.
                 before.sort_unstable_by(|a, b| b.cmp(a));
                 before.dedup();
             }
@@ -58,9 +58,9 @@ impl Order {
         self.after.get(index).map_or(&[], |after| after)
     }
 
-    /// Returns whether operations that touch the memory of `sequence` are in the order that they need.
+    /// Returns true if this order is enough for operations that touch the memory of `sequence`.
     pub(super) fn suits(&self, sequence: &Sequence) -> bool {
-        // An address is name enough.
+        // We need no name, because ranges are addresses.
         let touched = |index| sequence.touched(index).iter().map(|touch| ((), &touch.range, touch.mode));
         self.chains.unordered(touched).is_none()
     }

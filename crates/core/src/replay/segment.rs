@@ -10,19 +10,19 @@ use super::sequence::{Candidate, Difference, Sequence};
 use super::shape::{Built, Shape};
 use crate::record::RecordedCalls;
 
-/// The most shapes that are kept side by side.
+/// We keep at most this many shapes of a segment.
 const MOST_SHAPES: usize = 4;
 
-/// At first, we keep a shape that nothing fits for this many runs.
+/// At first, a shape goes if nothing has fitted it for this many runs.
 const PATIENCE: u64 = 8;
 
 /// The shapes of a segment.
 pub(super) struct Segment {
-    /// A shape keeps its index.
+    /// The shapes. A shape keeps its index.
     shapes: [Option<Shape>; MOST_SHAPES],
-    /// The index of the shape that the last run had.
+    /// The index of the last run's shape.
     last: usize,
-    /// The number of runs for which a shape stays that nothing fits. Grows with each that was made in vain.
+    /// A shape goes if nothing has fitted it for this many runs. Grows with each graph that was made in vain.
     patience: u64,
 }
 
@@ -32,18 +32,18 @@ impl Default for Segment {
     }
 }
 
-/// The place of an operation in a segment.
+/// An operation's place in a segment.
 pub(super) enum Fit {
-    /// The operation and those before it are the first `next` of that shape.
+    /// With the operations before it, the operation makes up the first `next` operations of that shape.
     Shape { shape: usize, next: usize },
-    /// All operations of a shape came: this one belongs to the next segment.
+    /// All operations of a shape have come, so this one belongs to the next segment.
     NextSegment,
-    /// No shape has them.
+    /// No shape begins with these operations.
     None,
 }
 
 impl Segment {
-    /// Begins a run, and removes the shapes that nothing has fitted for long.
+    /// Begins a run, and removes the shapes that nothing has fitted for a long time.
     pub(super) fn begin(&mut self, run: u64, retired: &mut Vec<Built>) {
         for place in &mut self.shapes {
             if let Some(shape) = place
@@ -70,7 +70,7 @@ impl Segment {
         self.shapes.get_mut(index)?.as_mut()
     }
 
-    /// Takes the values of operation `next` of a shape, which is the one offered but for these.
+    /// Takes the offered operation's values for operation `next` of a shape. The two must differ in nothing else.
     fn go_on(&mut self, shape: usize, next: usize, offer: &Candidate<'_>) {
         let Some(Some(shape)) = self.shapes.get_mut(shape) else { return };
         match shape.sequence.difference(next, offer) {
@@ -79,8 +79,8 @@ impl Segment {
         }
     }
 
-    /// Finds the place of an operation that comes after those `held`: the index of a shape, and how many of its
-    /// operations came.
+    /// Finds the place of an operation that comes after the ones that are `held`: the index of a shape, and how many of its
+    /// operations have come.
     pub(super) fn fit(&mut self, held: Option<(usize, usize)>, offer: &Candidate<'_>, run: u64) -> Fit {
         let (current, next) = held.unwrap_or((self.expected(), 0));
         let goes_on = |sequence: &Sequence| {
@@ -92,7 +92,7 @@ impl Segment {
         }
         let Some(shape) = self.shape(current) else { return Fit::None };
         if next >= shape.sequence.len() {
-            // A shape that was only noted is made longer instead: its end may not come again.
+            // If the shape was only noted and never launched, we make it longer instead, because it may not end here again.
             return if shape.launches > 0 { Fit::NextSegment } else { Fit::None };
         }
         if shape.sequence.difference(next, offer) != Difference::Memory {
@@ -125,14 +125,14 @@ impl Segment {
         self.shape(shape)?.sequence.unrecorded(index, offer)
     }
 
-    /// Returns the index of the shape that the next run is expected to have.
+    /// Returns the index of the shape that we expect in the next run.
     #[inline]
     pub(super) fn expected(&self) -> usize {
         self.shape(self.last).map_or(self.last, |last| last.next)
     }
 
-    /// Has a shape for which `has` holds stand for the first `len` operations of shape `current`: that one, or another
-    /// whose first operations differ by no more than values.
+    /// Finds a shape that can stand for the first `len` operations of shape `current`, and that passes `has`. That is
+    /// `current` itself, or another shape whose first operations differ at most in values.
     fn switch_to(&mut self, current: usize, len: usize, has: impl Fn(&Sequence) -> bool) -> Option<usize> {
         let agrees = |shape: &Shape| {
             let differs =
@@ -150,12 +150,12 @@ impl Segment {
         Some(found)
     }
 
-    /// Returns the shape that has the `len` operations which came, as those of shape `current`, and no others.
+    /// Returns the shape that has exactly the first `len` operations of shape `current`.
     pub(super) fn whole(&mut self, current: usize, len: usize) -> Option<usize> {
         self.switch_to(current, len, |sequence| sequence.len() == len)
     }
 
-    /// Returns a shape that the present run has.
+    /// Returns a shape, and notes that the current run has it.
     pub(super) fn use_shape(&mut self, index: usize, run: u64) -> Option<&mut Shape> {
         if let Some(Some(last)) = self.shapes.get_mut(self.last) {
             last.next = index;
@@ -171,7 +171,7 @@ impl Segment {
         self.shape(shape).map_or_else(Sequence::default, |shape| shape.sequence.first(len))
     }
 
-    /// Notes a sequence that ran plainly, in the place of the shape that was not used for longest.
+    /// Notes a sequence that ran plainly. It replaces the shape that has been unused for the longest time.
     pub(super) fn note(
         &mut self,
         sequence: Sequence,
@@ -189,7 +189,7 @@ impl Segment {
         let _ = self.use_shape(place, run);
     }
 
-    /// Calls `with` with each operation of the shape that ran last, and the operations that it follows directly.
+    /// Calls `with` with each operation of the shape that ran last, and with the operations that it follows directly.
     pub(super) fn list(&self, in_order: bool, mut with: impl FnMut(CallSite, &[usize])) {
         let Some(shape) = self.shape(self.last) else { return };
         let own;

@@ -30,7 +30,7 @@ pub(super) struct Candidate<'a> {
     accesses: &'a [&'a Access<'a>],
 }
 
-/// An operation's work, as it is compared.
+/// An operation's work, borrowed so that we can compare it.
 #[derive(Clone, Copy)]
 enum BorrowedWork<'a> {
     Kernel(BorrowedKernel<'a>),
@@ -74,8 +74,10 @@ impl<'a> Candidate<'a> {
                 let work = BorrowedWork::External(key);
                 return Ok(Self { call_site: caller.call_site, work, accesses });
             }
-            DriverCalls::External { key: None, .. } => return Err("it is another library's, and has no key"),
-            _ => return Err("it takes several calls to the driver"),
+            DriverCalls::External { key: None, .. } => {
+                return Err("another library makes it, and it has no key (see `Stream::external_keyed`)");
+            }
+            _ => return Err("it makes several driver calls"),
         };
         let work = match (*work, kept) {
             (
@@ -83,15 +85,15 @@ impl<'a> Candidate<'a> {
                 Retained::Kernel { module, sizes: Some(sizes), request },
             ) => {
                 if is_shared() {
-                    return Err("it takes a flag, and the host may wait for the flag");
+                    return Err("it uses a flag, and the host may wait for the flag");
                 }
                 BorrowedWork::Kernel(BorrowedKernel { function, request, config, args, sizes, module })
             }
-            (Work::Kernel { .. }, _) => return Err("the sizes of its parameters are not known"),
+            (Work::Kernel { .. }, _) => return Err("the library does not know the sizes of its parameters"),
             (Work::Copy(copy), _) => BorrowedWork::Copy(copy),
             (Work::Copy3d(copy), _) => BorrowedWork::Copy3d(copy),
             (Work::Fill(fill), _) => BorrowedWork::Fill(fill),
-            _ => return Err("a graph cannot have it as a node"),
+            _ => return Err("it cannot be a node of a graph"),
         };
         Ok(Self { call_site: caller.call_site, work, accesses })
     }
@@ -120,8 +122,8 @@ pub(super) struct AddressUse {
 }
 
 impl AddressUse {
-    /// The use of a kernel whose blocks wait for each other: two of them at once might each have a part of the device.
-    /// No memory has this address.
+    /// The use that stands for a kernel whose blocks wait for each other. If two of them ran at once, each might get only a
+    /// part of the device and wait forever. No memory has this address.
     const WHOLE_DEVICE: Self = Self { range: usize::MAX - 1..usize::MAX, mode: Mode::Write };
 
     #[inline(always)]
@@ -136,26 +138,26 @@ impl AddressUse {
     }
 }
 
-/// How much another operation differs from a deferred one, from the least to the greatest.
+/// How much another operation differs from a deferred one. Later variants differ more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Difference {
     None,
-    /// Other scalars, another shape, or another source of a copy whose memory needs no order.
+    /// Other scalars, another shape, or another source of a copy, if that source needs no order.
     Values,
     /// Other memory.
     Memory,
-    /// Another kernel or kind of operation. A node cannot be changed to that.
+    /// Another kernel or another kind of operation. We cannot set a node to that.
     Kind,
 }
 
-/// What a node does not have yet of its deferred operation, from the least to the greatest.
+/// What a node still lacks of its deferred operation. Later variants lack more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lag {
     #[default]
     None,
-    /// Values of a kernel's arguments, its memory's addresses among them.
+    /// Argument values of a kernel, including the addresses of its memory.
     Values,
-    /// Anything.
+    /// Anything, so we must set the whole work.
     Work,
 }
 
@@ -164,10 +166,10 @@ pub(super) enum Lag {
 pub(super) struct DeferredKernel {
     function: RawFunction,
     request: LaunchRequest,
-    /// The shape that this launch has.
+    /// The shape of this launch.
     config: LaunchConfig,
     args: Arguments,
-    /// We keep the module loaded, so that no other kernel gets the handle.
+    /// We keep the module loaded, so that no other kernel can get the handle.
     module: Arc<ModuleCore>,
 }
 
@@ -195,8 +197,8 @@ pub(super) struct Sequence {
     entries: Vec<DeferredOperation>,
 }
 
-// SAFETY: an entry's work holds addresses that the sequence never follows, and for which the caller that runs the work
-// vouches, and pointers to the values of arguments, which the entry owns.
+// SAFETY: an entry's work holds addresses and pointers. The sequence never follows the addresses; the caller that runs the
+// work vouches for them. The pointers are to the values of arguments, which the entry owns.
 unsafe impl Send for Sequence {}
 // SAFETY: the sequence never follows the addresses in an entry's work, and `&Sequence` only reads the values of
 // arguments.
@@ -228,7 +230,7 @@ impl Sequence {
             BorrowedWork::Fill(fill) => DeferredWork::Fill(fill),
             BorrowedWork::External(key) => DeferredWork::External(key, Arc::default()),
             BorrowedWork::Kernel(BorrowedKernel { function, request, config, args, sizes, module }) => {
-                // SAFETY: the arguments of a submission have the sizes of the kernel's parameters.
+                // SAFETY: the arguments of a submission have the sizes that the kernel expects.
                 let args = unsafe { Arguments::new(sizes, args) };
                 let (request, config, module) = (*request, *config, module.clone());
                 DeferredWork::Kernel(DeferredKernel { function, request, config, args, module })
@@ -243,7 +245,7 @@ impl Sequence {
 
     /// Compares operation `index` with a launch. Returns `None` if more than values differ, or if a stream other than
     /// `stream` may have used memory that has no epoch. In the same walk we take the new values, and `lag` says so. If the
-    /// walk ends early, the operation keeps some of them, so its node lags behind even then.
+    /// walk ends early, the operation keeps the values taken so far, so its node lags behind even then.
     ///
     /// # Safety
     /// As for [`DeferredOperation::follow`](crate::stream::StreamEntry::follow).
@@ -297,7 +299,7 @@ impl Sequence {
                 }
                 _ => return None,
             };
-            // SAFETY: both have this size. Nobody else has the value.
+            // SAFETY: both have this size, and we hold the only reference to the value.
             if unsafe { value.replace(bytes) } {
                 *lag = (*lag).max(Lag::Values);
             }
@@ -395,8 +397,8 @@ impl Sequence {
         }
     }
 
-    /// Puts another operation, which differs by no more than its memory, in the place of operation `index`. Returns how far
-    /// the node lags behind then.
+    /// Replaces operation `index` with another one that differs at most in its memory. Returns how far the node lags behind
+    /// then.
     pub(super) fn replace(&mut self, index: usize, offer: &Candidate<'_>) -> Lag {
         let entry = &mut self.entries[index];
         entry.touched.iter_mut().zip(offer.touched()).for_each(|(kept, new)| *kept = new);
@@ -404,13 +406,13 @@ impl Sequence {
         entry.work.replace(offer.work)
     }
 
-    /// Puts the values of operation `index` of `other`, which differs by no more than these, in the place of ours. Returns
-    /// how far the node lags behind then.
+    /// Takes the values of operation `index` in `other`, which differs at most in these. Returns how far the node lags
+    /// behind then.
     pub(super) fn take_values(&mut self, other: &Self, index: usize) -> Lag {
         self.entries[index].work.replace(other.lend(index))
     }
 
-    /// Notes the place in the source that an equal operation came from.
+    /// Notes which line an equal operation came from.
     #[inline]
     pub(super) fn came_from(&mut self, index: usize, call_site: CallSite) {
         self.entries[index].call_site = call_site;
@@ -468,7 +470,7 @@ impl DeferredWork {
         })
     }
 
-    /// Puts work of the same kind, or a launch of the same kernel, in the place of this.
+    /// Replaces this with work of the same kind, or with a launch of the same kernel.
     fn replace(&mut self, work: BorrowedWork<'_>) -> Lag {
         match (self, work) {
             (Self::Kernel(kept), BorrowedWork::Kernel(BorrowedKernel { request, config, args, .. })) => {

@@ -1,4 +1,4 @@
-//! A shape of a segment: the operations that came, and the graph that was made of them.
+//! A shape of a segment: the operations that came, and the graph that we made from them.
 
 use std::sync::Arc;
 
@@ -14,48 +14,48 @@ use crate::record::{OwnedExec, OwnedGraph};
 /// A shape of a segment.
 pub(super) struct Shape {
     pub(super) sequence: Sequence,
-    /// None where the driver refused to change it, and before the first launch.
+    /// `None` before the first launch, or if the driver refused to change the graph.
     pub(super) graph: Option<Built>,
-    /// The part of each operation that its node lacks.
+    /// What each node still lacks of its operation.
     lags: Vec<Lag>,
-    /// Whether any node lags behind.
+    /// True if any node lags behind.
     any_lags: bool,
-    /// The number that [`memory::returned`] gave at the last launch.
+    /// The number that [`memory::returned`] returned at the last launch.
     returned: u64,
-    /// The operation that last got other memory since the graph's order was compared with the sequence's.
+    /// The last operation that got other memory since we compared the graph's order with the sequence's.
     moved: Option<CallSite>,
-    /// The cause of the graph that is there, or of the next.
+    /// Why we made the graph, or will make the next one.
     pub(super) cause: ReplayRecording,
-    /// Whether the graph runs its operations one after the other.
+    /// True if the graph runs its operations one after the other.
     pub(super) chained: bool,
-    /// The number of launches.
+    /// How many launches there were.
     pub(super) launches: u64,
     /// The number of the last run that used the shape.
     pub(super) last_run: u64,
-    /// The index of the shape that took the segment's next run.
+    /// Which shape came in the segment's next run, by index.
     pub(super) next: usize,
 }
 
-/// A graph made of a sequence.
+/// A graph that we made from a sequence.
 pub(super) struct Built {
     exec: OwnedExec,
-    /// Alive as long as the executable, whose nodes are named by this graph's.
+    /// Kept as long as the executable, because we name the executable's nodes by this graph's nodes.
     _graph: OwnedGraph,
-    /// They refer to the arguments of the sequence, which belongs to the same shape.
+    /// They refer to the arguments in the sequence of the same shape.
     nodes: Vec<DriverNode>,
     pub(super) order: Order,
 }
 
-/// The work that the driver had with a launch.
+/// How much work a launch was for the driver.
 #[derive(Default)]
 pub(super) struct Effort {
-    /// Whether a graph was made.
+    /// True if we made a graph.
     pub(super) built: bool,
-    /// Whether the graph had all nodes as they should be, so that the launch alone was left.
+    /// True if all nodes were as they should be, so that only the launch was left.
     pub(super) ready: bool,
-    /// The number of nodes that were set.
+    /// How many nodes we set.
     pub(super) set: u64,
-    /// A graph that another has replaced, and whose launches may be pending.
+    /// A graph that another one has replaced. You must not drop it yet, because its launches may be pending.
     pub(super) replaced: Option<Built>,
 }
 
@@ -76,7 +76,7 @@ impl Shape {
         }
     }
 
-    /// Puts an operation that differs from operation `index` in its place.
+    /// Replaces operation `index` with one that differs from it.
     pub(super) fn replace(&mut self, index: usize, offer: &Candidate<'_>, difference: Difference) {
         let lag = self.sequence.replace(index, offer);
         if difference == Difference::Memory {
@@ -85,7 +85,7 @@ impl Shape {
         self.note_lag(index, lag);
     }
 
-    /// Takes the values of the first `len` operations from `other`, whose operations differ by no more.
+    /// Takes the values of the first `len` operations from `other`, whose operations differ at most in these.
     pub(super) fn take_values(&mut self, other: &Sequence, len: usize) {
         for index in 0..len {
             if self.sequence.difference_from(other, index) != Difference::None {
@@ -95,8 +95,8 @@ impl Shape {
         }
     }
 
-    /// Has the nodes of copies and fills set anew if memory went back to the driver since they were set: the driver looks
-    /// at their memory, and an address may mean other memory now.
+    /// If memory went back to the driver since the last launch, notes that the nodes of copies and fills must be set again.
+    /// The driver looks at their memory when they are set, and an address may mean other memory now.
     fn check_memory(&mut self) {
         let returned = memory::returned();
         if std::mem::replace(&mut self.returned, returned) == returned {
@@ -109,14 +109,15 @@ impl Shape {
         }
     }
 
-    /// Notes that a node lags behind its operation.
+    /// Notes that a node lags behind its operation, so that we must set it before the next launch.
     #[inline]
     pub(super) fn note_lag(&mut self, index: usize, lag: Lag) {
         self.lags[index] = self.lags[index].max(lag);
         self.any_lags = true;
     }
 
-    /// Launches the sequence's operations as one graph.
+    /// Launches the sequence's operations as one graph. Before that, it may have to make the graph, or set nodes that lag
+    /// behind.
     ///
     /// # Safety
     /// The stream is alive and of `device`, and everything that the operations refer to stays alive until they are done.
@@ -131,7 +132,7 @@ impl Shape {
             && let Some(built) = &self.graph
             && !built.order.suits(&self.sequence)
         {
-            // A chain suits all memory. Two graphs for one shape are enough.
+            // A chain is right for any memory, so a shape never needs a third graph.
             self.chained = true;
             self.cause = ReplayRecording::new("other dependencies", operation);
             effort.replaced = self.graph.take();
@@ -140,7 +141,8 @@ impl Shape {
             Some(built) => {
                 if std::mem::take(&mut self.any_lags) {
                     let (sequence, lags) = (&self.sequence, &mut self.lags);
-                    // SAFETY: the sequence has only changed in what the nodes lack; the rest is this function's contract.
+                    // SAFETY: the sequence has only changed where the nodes lag behind; the rest is this function's
+                    // contract.
                     unsafe { built.set_nodes(&**device, sequence, lags, &mut effort.set) }?;
                 }
                 built
@@ -162,7 +164,7 @@ impl Shape {
 }
 
 impl Built {
-    /// Makes a graph of a sequence.
+    /// Makes a graph from a sequence.
     ///
     /// # Safety
     /// Everything that the operations refer to is alive.
@@ -194,7 +196,7 @@ impl Built {
     /// Sets the nodes that lag behind, and adds their number to `set`.
     ///
     /// # Safety
-    /// `sequence` is the one that the graph was made of, and everything that its operations refer to is alive.
+    /// The graph was made from `sequence`, and everything that its operations refer to is alive.
     unsafe fn set_nodes(
         &mut self,
         device: &dyn hal::Device,
@@ -212,7 +214,7 @@ impl Built {
                 }
                 Lag::Values | Lag::Work => {
                     let Deferred::Work(work) = sequence.deferred(index) else { continue };
-                    // SAFETY: the executable is alive and was made of the nodes; the rest is this function's contract.
+                    // SAFETY: the executable is alive and was made from these nodes; the rest is this function's contract.
                     unsafe { device.graph_set_node(self.exec.raw, node.raw, &work) }?;
                     *node = device.describe_node(node.raw, &work);
                     *set += 1;
@@ -220,8 +222,8 @@ impl Built {
             }
         }
         if any_stale {
-            // SAFETY: the executable is alive and was made of the nodes; each node was described when it got its work,
-            // whose arguments the sequence keeps; the rest is this function's contract.
+            // SAFETY: the executable is alive and was made from these nodes. Each node was described when it got its work,
+            // and the sequence keeps the work's arguments. The rest is this function's contract.
             *set += unsafe { device.graph_set_values(self.exec.raw, &mut self.nodes) }?;
         }
         Ok(())

@@ -15,19 +15,19 @@ use crate::track::StreamId;
 
 #[derive(Default)]
 struct StreamBytes {
-    /// Bytes granted and not known to be copied.
+    /// How many bytes we granted that may not be copied yet.
     bytes: usize,
-    /// Submitted pieces, oldest first: number in the stream, and bytes.
+    /// The submitted pieces, oldest first: their numbers in the stream, and their bytes.
     submitted: VecDeque<(u64, usize)>,
 }
 
-/// The bytes that streams have under way, and the limit for each stream.
+/// How many bytes each stream has in flight, and the limit for each stream.
 pub struct InFlight {
     limit: usize,
     accounts: Mutex<HashMap<StreamId, StreamBytes>>,
 }
 
-/// The permission to have some bytes under way, given back when the value is dropped or, after
+/// Permission to have some bytes in flight. You give it back when you drop it or, if you called
 /// [`submitted`](Self::submitted), when the work is done.
 pub struct Grant<'a> {
     in_flight: &'a InFlight,
@@ -53,7 +53,8 @@ impl InFlight {
             let oldest =
                 if account.bytes + bytes <= self.limit { None } else { account.submitted.pop_front() };
             let Some((number, freed)) = oldest else {
-                // No piece is left to wait for: other threads are filling the pieces that exceed the limit.
+                // There is no piece that we could wait for, because other threads are still filling the pieces that use up
+                // the limit. So we exceed the limit.
                 account.bytes += bytes;
                 return Ok(Grant { in_flight: self, stream, bytes });
             };
@@ -76,7 +77,7 @@ impl InFlight {
 }
 
 impl StreamBytes {
-    /// Forgets the pieces that are known to be done.
+    /// Forgets the pieces that we know are done.
     fn forget_done(&mut self, stream: &StreamCore) {
         while let Some(&(number, bytes)) = self.submitted.front()
             && stream.known_done(number)
@@ -88,7 +89,7 @@ impl StreamBytes {
 }
 
 impl Grant<'_> {
-    /// Notes that the work for the bytes has been submitted, up to `number`: the bytes count until that work is done.
+    /// Notes that the work for these bytes has been submitted, up to `number`. The bytes count until that work is done.
     pub fn submitted(self, number: u64) {
         let mut accounts = lock(&self.in_flight.accounts);
         let account = accounts.entry(self.stream.id).or_default();

@@ -1,9 +1,9 @@
 //! Copies of ordinary host memory, in pieces through pinned memory.
 //!
-//! The driver copies pageable memory at a fraction of the bus's rate, and makes the host wait. So instead, several threads
-//! fill pinned pieces while the device copies the earlier ones. We need several, because one thread cannot fill them as fast
-//! as the bus takes them. Copies of up to a few megabytes take a shorter path, and if the driver offers it, the shortest
-//! ones travel along with the command.
+//! The driver can copy pageable memory only at a fraction of what the bus could take, and it makes the host wait. So
+//! instead, several threads fill pinned pieces while the device copies the earlier ones. We need several, because one
+//! thread cannot fill them as fast as the bus takes them. Copies of up to a few megabytes take a shorter path, and if the
+//! driver offers it, the shortest ones travel along with the command.
 //!
 //! ```text
 //! upload     slice --threads--> pinned pieces --stream--> device

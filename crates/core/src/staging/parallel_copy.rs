@@ -25,10 +25,10 @@ use crate::sync::{Condvar, Mutex, lock};
 /// How long a waiter spins before it sleeps.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// The time between two calls within which a helper is worth waking, however short the call.
+/// If two calls follow each other within this time, we wake a helper even for a short call.
 const RECENT: Duration = Duration::from_millis(1);
 
-/// The pieces of a call, each handed out once.
+/// The pieces of a call. Each is handed out once.
 pub struct Claims {
     next: AtomicUsize,
     count: usize,
@@ -39,7 +39,7 @@ impl Claims {
         Self { next: AtomicUsize::new(0), count }
     }
 
-    /// Claims a piece that nobody else has.
+    /// Claims a piece that no other thread has.
     pub fn next(&self) -> Option<usize> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         (index < self.count).then_some(index)
@@ -64,16 +64,16 @@ pub(crate) type Tidy = Box<dyn FnOnce() + Send>;
 /// One call, and the helpers inside it.
 struct ParallelCopy {
     claims: Claims,
-    /// Valid until the copy is closed and nobody is inside.
+    /// Valid until the copy is closed and no thread is inside.
     work: *const Work<'static>,
     state: Mutex<ParallelCopyState>,
     left: Condvar,
 }
 
-// SAFETY: `work` points to something `Sync`, and only threads inside the call use it, for which the call waits.
+// SAFETY: `work` points to something `Sync`. Only threads inside the call use it, and the call waits for those.
 unsafe impl Send for ParallelCopy {}
-// SAFETY: `work` points to something `Sync`, and only threads inside the call use it, for which the call waits. The
-// other fields are `Sync` themselves.
+// SAFETY: `work` points to something `Sync`. Only threads inside the call use it, and the call waits for those. The other
+// fields are `Sync` themselves.
 unsafe impl Sync for ParallelCopy {}
 
 #[derive(Default)]
@@ -105,7 +105,7 @@ impl ParallelCopy {
         self.left.notify_all();
     }
 
-    /// Closes the call, waits for the helpers inside, and returns the failure of one, if any failed.
+    /// Closes the call and waits for the helpers inside. If one failed, returns its failure.
     fn close(&self) -> Option<Untold> {
         lock(&self.state).closed = true;
         stay_awake(|| lock(&self.state).inside == 0);
@@ -117,7 +117,7 @@ impl ParallelCopy {
     }
 }
 
-/// Spins until `over` returns true, for [`AWAKE`] at most. Returns whether `over` did.
+/// Spins until `over` returns true, but not longer than [`AWAKE`]. Returns true if `over` did.
 fn stay_awake(over: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {
@@ -135,18 +135,21 @@ fn stay_awake(over: impl Fn() -> bool) -> bool {
 /// Runs `work`, and turns a panic into an error.
 fn attempt(work: &Work<'_>, claims: &Claims) -> Result<()> {
     panic::catch_unwind(AssertUnwindSafe(|| work(claims))).unwrap_or_else(|payload| {
-        // A payload may itself panic when dropped.
+        // We leak the payload, because it may itself panic when dropped.
         std::mem::forget(payload);
-        Err(Error::new(ErrorKind::HostPanic, "a thread that copies host memory died; the copy is incomplete"))
+        Err(Error::new(
+            ErrorKind::HostPanic,
+            "a thread that copies host memory panicked, so the copy is incomplete; do not use the destination",
+        ))
     })
 }
 
-/// Runs `work` on this thread and up to `helpers` others until all claims are taken and worked on. A short call wakes
-/// no helper, unless it closely follows another. `tidy` is a closure to run after some time without calls, with the
-/// number of its owner.
+/// Runs `work` on this thread and up to `helpers` others until all claims are taken and worked on. A short call wakes no
+/// helper, unless it closely follows another call. `tidy` is a closure to run after some time without calls, and the number
+/// of its owner.
 ///
 /// # Errors
-/// The first failure among the pieces; pieces that nobody has begun are then left.
+/// The first failure among the pieces. After it, no thread begins another piece.
 pub fn run(
     claims: Claims,
     helpers: usize,
@@ -155,8 +158,8 @@ pub fn run(
     tidy: (usize, Tidy),
 ) -> Result<()> {
     #[allow(clippy::transmute_ptr_to_ptr)] // a cast may not lengthen a trait object's lifetime
-    // SAFETY: only the lifetime changes. `close` is called below before this function returns, which `attempt` does
-    // not unwind past.
+    // SAFETY: only the lifetime changes. We call `close` below before this function returns, and `attempt` does not unwind
+    // past it.
     let shared = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
     let copy = Arc::new(ParallelCopy { claims, work: shared, state: Mutex::default(), left: Condvar::new() });
     CopyThreads::get().call(&copy, helpers, is_short, tidy);
@@ -168,11 +171,11 @@ pub fn run(
     own.and_then(|()| failure.map_or(Ok(()), Untold::tell))
 }
 
-/// The helpers of the process, which wait for calls and end after some time without any.
+/// The process's helper threads. They wait for calls, and end after some time without any.
 struct CopyThreads {
     state: Mutex<CopyThreadsState>,
     called: Condvar,
-    /// The number of helpers asked for, for helpers that look without the lock.
+    /// How many helpers are wanted, for helpers that look without the lock.
     wanted: AtomicUsize,
 }
 
@@ -180,12 +183,12 @@ struct CopyThreads {
 struct CopyThreadsState {
     calls: VecDeque<Arc<ParallelCopy>>,
     threads: usize,
-    /// The number of `threads` that have to be woken.
+    /// How many of the threads sleep and would have to be woken.
     asleep: usize,
-    /// The number of `threads` that are awake and have nothing to do.
+    /// How many of the threads are awake and have nothing to do.
     idle: usize,
     last_call: Option<Instant>,
-    /// The closures to run when there have been no calls for some time, by the number of their owner.
+    /// The closures to run after some time without calls, by the number of their owner.
     tidy: HashMap<usize, Tidy>,
 }
 
@@ -199,7 +202,7 @@ impl CopyThreads {
         })
     }
 
-    /// Asks `helpers` threads to help, and starts those that are missing. If a thread cannot be started, fewer help.
+    /// Asks `helpers` threads to help, and starts the missing ones. If we cannot start a thread, fewer help.
     fn call(
         &'static self,
         copy: &Arc<ParallelCopy>,
@@ -210,7 +213,7 @@ impl CopyThreads {
         let mut state = lock(&self.state);
         let recent = state.last_call.replace(Instant::now()).is_some_and(|last| last.elapsed() < RECENT);
         state.tidy.insert(owner, tidy);
-        // Calls that are over need no help.
+        // A call that is over needs no help.
         state.calls.retain(|call| !lock(&call.state).closed);
         if is_short && !recent {
             helpers = helpers.min(state.idle.saturating_sub(state.calls.len()));
@@ -234,7 +237,7 @@ impl CopyThreads {
         }
     }
 
-    /// Helps with calls until there have been none for some time.
+    /// The body of a helper: helps with calls until there have been none for some time.
     fn serve(&self) {
         let mut state = lock(&self.state);
         loop {
@@ -275,7 +278,7 @@ impl CopyThreads {
 }
 
 impl CopyThreadsState {
-    /// Returns whether more helpers are asked for than will look by themselves.
+    /// Returns true if a call wants more helpers than are awake.
     fn needs_waking(&self) -> bool {
         self.asleep > 0 && self.calls.len() > self.idle
     }
@@ -302,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Runs a call with a helper inside: the calling thread waits within its own work until one has come.
+    /// Runs a call with a helper inside: in its own work, the calling thread waits until a helper has come.
     fn with_a_helper_inside(helper: impl Fn() -> Result<()> + Sync) -> Result<()> {
         let caller = thread::current().id();
         let arrived = AtomicBool::new(false);
@@ -322,7 +325,7 @@ mod tests {
     #[test]
     fn after_some_time_without_calls_there_is_tidying_up() {
         let (done, is_done) = std::sync::mpsc::channel();
-        // Calls of other tests put the tidying off, until there are none.
+        // Other tests make calls too, so the tidying waits until they are done.
         run(Claims::new(2), 1, false, &|_| Ok(()), (1, Box::new(move || done.send(()).unwrap()))).unwrap();
         is_done.recv_timeout(Duration::from_secs(60)).unwrap();
     }

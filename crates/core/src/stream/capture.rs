@@ -80,7 +80,7 @@ impl StreamEntry<'_> {
             scope.contents.watched = true;
         })?;
         kept.ok_or_else(|| {
-            let message = "there is no graph to watch, since the stream is not recorded; do this inside `Stream::capture`";
+            let message = "there is no graph to watch, because the stream is not recorded; call this in `Stream::capture`";
             Error::new(ErrorKind::InvalidArgument, message)
         })
     }
@@ -105,7 +105,7 @@ impl Capture {
         });
         let mut state = stream.state.lock();
         if state.is_recorded() {
-            return Err(refused("capture a stream that is being captured already; end that capture first"));
+            return Err(refused("capture its stream again; end this capture first"));
         }
         stream.mark_end(&mut state)?;
         let raw = stream.handle_to_capture(&mut state)?;
@@ -129,7 +129,7 @@ impl Capture {
         if self.thread == thread::current().id() {
             return Ok(());
         }
-        Err(refused("use a stream that another thread is capturing; submit from the thread that captures"))
+        Err(refused("use its stream from another thread; submit from the thread that captures"))
     }
 
     /// Records one operation, after the captured operations that its accesses conflict with.
@@ -244,8 +244,10 @@ impl Capture {
     ) -> Result<()> {
         self.check_thread()?;
         if self.is_over() {
-            return Err(refused(
-                "wait for an event of a capture that has ended; it never happens outside the graph",
+            return Err(Error::new(
+                ErrorKind::Captured,
+                "the event was recorded inside a capture that has ended, so it only happens while that graph runs; wait for \
+                 the stream that launches the graph instead",
             ));
         }
         let inner = &mut *lock(&self.inner);
@@ -253,7 +255,11 @@ impl Capture {
         let mut state = stream.state.lock();
         let raw = match &state.recording {
             Recording::Capture(other, raw) if Arc::ptr_eq(other, self) => *raw,
-            Recording::Capture(..) => return Err(refused("wait for an event of another capture")),
+            Recording::Capture(..) => {
+                return Err(refused(
+                    "wait inside it for an event of another capture; capture both streams together, or wait outside",
+                ));
+            }
             Recording::Node => return Err(no_node()),
             Recording::None => {
                 stream.mark_end(&mut state)?;
@@ -285,7 +291,7 @@ impl Capture {
     /// behind. Even if this fails, their streams are free again.
     ///
     /// # Errors
-    /// Those of the driver. Then the recording has failed, and there is no graph.
+    /// The driver's failure. Then the recording has failed, and you get no graph.
     pub fn end(&self) -> Result<(RawGraph, Contents)> {
         /// Frees the streams even if a backend panics.
         struct Members<'a>(&'a Capture, &'a mut CaptureState);
@@ -314,7 +320,7 @@ impl Capture {
 
 #[cold]
 fn has_left() -> Error {
-    refused("use a stream that has left the capture")
+    refused("use a stream that takes part in it no longer; its capture has ended")
 }
 
 impl CaptureState {
@@ -370,8 +376,8 @@ impl CaptureState {
         }
     }
 
-    /// If we must not tell the driver that member `to` waits for an event of member `from`, returns the stream through which
-    /// the wait can go instead.
+    /// If we must not tell the driver that member `to` waits for an event of member `from`, returns a stream that we can
+    /// route the wait through instead.
     fn way_round(&mut self, from: StreamId, to: StreamId) -> Option<StreamId> {
         self.tree.as_mut()?.enter(from, to)
     }
@@ -409,7 +415,7 @@ impl CaptureState {
             if covered { Ok(()) } else { self.join(id, origin) }
         });
         let Some(&CapturedStream { ref stream, raw, .. }) = self.members.get(&origin) else {
-            return Err(refused("end a capture twice"));
+            return Err(refused("end it twice; end each capture once"));
         };
         // SAFETY: the stream is alive and being captured, on this thread.
         let graph = unsafe { stream.device.capture_end(raw) };

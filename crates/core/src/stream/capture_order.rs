@@ -1,11 +1,11 @@
-//! The order in which HIP ends the streams of a capture.
+//! How HIP ends the streams of a capture one after the other.
 
 use std::collections::HashMap;
 
 use crate::track::StreamId;
 
-/// For each stream of a capture, the streams that HIP ends together with it: those that waited for an event of it, except
-/// the capture's first stream. HIP would follow a circle among them forever, so we never enter one.
+/// For each stream of a capture, the streams that HIP ends together with it. These are the streams that waited for one of
+/// its events, except the capture's first stream. HIP would follow a circle among them forever, so we never enter one.
 pub(super) struct CaptureTree {
     origin: StreamId,
     parents: HashMap<StreamId, StreamId>,
@@ -18,8 +18,8 @@ impl CaptureTree {
     }
 
     /// Enters that `to` waits for an event of `from`, as HIP does (`hipStreamWaitEvent_common`). If that would close a
-    /// circle, we enter nothing, and return the stream through which the wait can go instead. That is the first one, because
-    /// it may wait for any other, and any other may wait for it.
+    /// circle, we enter nothing, and return a stream that we can route the wait through instead. That is the first one,
+    /// because it may wait for any other, and any other may wait for it.
     pub(super) fn enter(&mut self, from: StreamId, to: StreamId) -> Option<StreamId> {
         if to == self.origin || self.parents.get(&from) == Some(&to) {
             return None;

@@ -39,14 +39,17 @@ impl ContextHold {
         }
         Err(Error::new(
             ErrorKind::Captured,
-            "no capture can begin while a host thread waits for the whole device; wait for a stream or an event instead",
+            "you cannot begin a capture while a host thread waits for the whole device; let that thread wait for a stream \
+             or an event instead",
         ))
     }
 
     /// # Errors
     /// [`ErrorKind::Captured`] while a stream of the context is being captured, through any handle of the device.
     pub(crate) fn for_wait(device: &dyn hal::Device) -> Result<Self> {
-        Self::enter(device, Use::Waits(1)).ok_or_else(|| refused("make the host wait for the whole device"))
+        Self::enter(device, Use::Waits(1)).ok_or_else(|| {
+            refused("wait for the whole device; wait for a stream or an event, or end the capture first")
+        })
     }
 
     fn enter(device: &dyn hal::Device, new: Use) -> Option<Self> {

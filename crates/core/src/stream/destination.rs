@@ -91,8 +91,8 @@ impl StreamEntry<'_> {
         })
     }
 
-    /// Puts one operation into the capture that the stream takes part in, offers it to the step that is running, or, if a
-    /// trace is on, gives it to the driver. Errors do not name the operation yet.
+    /// If the stream is captured, puts the operation into the capture. If a step is running, offers the operation to the
+    /// step. Otherwise, for example if a trace is on, gives it to the driver. Errors do not name the operation yet.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -130,14 +130,14 @@ impl StreamEntry<'_> {
                 },
                 DestinationKind::Node(adder) => adder.condition(&self.caller, condition, fill),
                 DestinationKind::Set(_) => {
-                    Err(not_a_node("put a condition into a node that is there; build the graph anew"))
+                    Err(not_a_node("put a condition into a node that exists; build the graph again"))
                 }
             }
         })
     }
 
-    /// Lets a step defer the launch if it is the one that the step expects and only this stream has used its memory, or lets
-    /// a node take the launch if it expects it. Returns `None` for any other launch; then you must check it and
+    /// If a step expects exactly this launch and only this stream has used its memory, lets the step defer it. If a node
+    /// expects it, lets the node take it. Returns `None` for any other launch; then you must check it and
     /// [submit](Self::submit) it. The expected launch needs no checks, because it equals a launch that had them. If a step
     /// gets another shape, we call `resolved`.
     ///
@@ -202,7 +202,7 @@ impl StreamCore {
 fn no_graph() -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
-        "a condition is part of a graph, and this stream is not being captured; call this in `Stream::capture`, or on the \
-         stream that `GraphBuilder::node` gives",
+        "a condition is part of a graph, but this stream is not being captured; call this in `Stream::capture`, or on the \
+         stream that `GraphBuilder::node` gives you",
     )
 }

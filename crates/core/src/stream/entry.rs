@@ -32,13 +32,13 @@ impl StreamEntry<'_> {
     /// If `outcome` is an error, names the call in it.
     ///
     /// # Errors
-    /// That of `outcome`, with the call's name and line.
+    /// The error in `outcome`, with the call's name and line.
     #[inline]
     pub fn named<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| error.with_call_site(self.caller.call_site))
     }
 
-    /// Refuses a recorded stream early; `what` completes the error "one cannot …". Another thread may begin a capture as
+    /// Refuses a recorded stream early. `what` completes the error "you cannot …". Another thread may begin a capture as
     /// soon as this returns, so later steps must check again.
     ///
     /// # Errors

@@ -92,7 +92,7 @@ impl StreamCore {
         self.check_thread()?;
         if let EventKind::Captured(point) = &event.kind {
             if !Arc::ptr_eq(&self.device, &recorder.device) {
-                return Err(refused("have a stream of another device join it; graphs stay on one device"));
+                return Err(refused("let a stream of another device join it; a graph stays on one device"));
             }
             return point.capture.wait(self, &event.mark.cell, point);
         }
@@ -136,8 +136,8 @@ impl StreamCore {
         Ok(None)
     }
 
-    /// Returns a recorded event that comes after everything submitted so far, and records one if there is none. `what`
-    /// completes the error "one cannot …" in a recording.
+    /// Returns a recorded event that comes after everything submitted so far, and records one if there is none. In a
+    /// recording, `what` completes the error "you cannot …".
     ///
     /// # Errors
     /// [`Captured`](gpustream_hal::ErrorKind::Captured) in a recording,
@@ -147,14 +147,15 @@ impl StreamCore {
         Ok(self.mark(&mut state)?.clone())
     }
 
-    /// Asks whether everything submitted so far is done, and reports failures. Never blocks.
+    /// Asks if everything submitted so far is done, and reports failures. Never blocks.
     ///
     /// # Errors
-    /// Those of [`check_thread`](Self::check_thread), of the driver and of the stream's work;
+    /// Those of [`check_thread`](Self::check_thread) and of the driver; what failed on the stream;
     /// [`Captured`](gpustream_hal::ErrorKind::Captured) in a recording.
     pub fn is_done(&self) -> Result<bool> {
         self.check_thread()?;
-        let state = self.running("ask whether a captured stream is done")?;
+        let state =
+            self.running("ask if its stream is done; launch the graph and ask the stream that runs it")?;
         let Some(clock) = self.poll_locked(state)? else { return Ok(false) };
         StreamTable::shared().set_done(&clock);
         self.report_failures()?;

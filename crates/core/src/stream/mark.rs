@@ -142,7 +142,7 @@ impl Owed {
 }
 
 impl StreamCore {
-    /// Records the event with which the host can wait for the last operation alone. We skip it if the host will wait for
+    /// Records an event so that the host can wait for the last operation alone. We skip it if the host will wait for
     /// `accesses` as well, and no one watches the operation. Call this before you submit those accesses, each time you lock
     /// the stream to submit something.
     ///
@@ -244,14 +244,15 @@ impl StreamCore {
     pub(super) fn record_mark(&self, state: &mut StreamState, raw: RawStream, number: u64) -> Result<Mark> {
         self.check_thread()?;
         if state.is_recorded() {
-            return Err(self.refusal(
-                "wait for a stream that is being captured; its work runs when the graph is launched",
-            ));
+            return Err(
+                self.refusal("wait for its stream; launch the graph and wait for the stream that runs it")
+            );
         }
         if self.is_retired() {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "the last `Stream` for this driver stream was dropped, and its owner may have destroyed it",
+                "you dropped the last `Stream` for this driver stream, and its owner may have destroyed it since then; \
+                 keep a `Stream` until its work is done",
             ));
         }
         let cell = match state.free.pop() {
@@ -302,7 +303,7 @@ impl StreamCore {
         Ok(EventContents::new(cell, EventKind::Ordinary))
     }
 
-    /// Keeps the contents of a dropped event for the next one, unless someone waits for the event or has locked the state,
+    /// Keeps the contents of a dropped event for the next one, unless a thread waits for the event or has locked the state,
     /// because dropping an event must not wait.
     pub fn take_back(&self, contents: Box<EventContents>) {
         if matches!(contents.kind, EventKind::Ordinary)
@@ -354,7 +355,7 @@ impl StreamState {
         });
     }
 
-    /// Keeps an event for later, unless someone still waits for it.
+    /// Keeps an event for later, unless a thread still waits for it.
     pub(super) fn recycle(&mut self, cell: Arc<EventCell>) {
         if Arc::strong_count(&cell) == 1 && self.free.len() < SPARE {
             self.free.push(cell);

@@ -22,9 +22,9 @@
 //! stream under that stream's lock, unlock it, and only then lock our own.
 //!
 //! Whenever a stream's lock is free, another thread may begin to capture the stream. The driver would then put everything
-//! that we submit into that thread's graph. So you can only trust the state that you read under the same lock with which you
-//! call the driver. If you unlock and lock again, look again. A capture begins under the lock, together with the driver's
-//! capture, and the stream counts as running only after the driver's capture has ended.
+//! that we submit into that thread's graph. So if you read the state, call the driver under the same lock; otherwise you
+//! cannot trust the state. If you unlock and lock again, look again. A capture begins under the lock, together with the
+//! driver's capture, and the stream counts as running only after the driver's capture has ended.
 //!
 //! This layer knows memory, operations and recordings. It does not know pools, devices or the handles that users hold.
 
@@ -146,7 +146,7 @@ pub struct StreamCore {
 pub enum Origin {
     /// We made it, so we destroy it.
     Ours,
-    /// This library; the work of the stream and of the legacy default stream wait for each other.
+    /// We made it. Its work and the legacy default stream's work wait for each other.
     Blocking,
     /// The driver or your own code made it, and may destroy it once no `Stream` refers to it.
     Foreign,
@@ -185,7 +185,7 @@ impl Drop for StreamCore {
 }
 
 impl StreamCore {
-    /// Makes the core of a driver's stream.
+    /// Makes the core for a stream of the driver.
     ///
     /// # Safety
     /// The caller keeps [the crate's contract](crate#safety).
@@ -235,17 +235,17 @@ impl StreamCore {
         }
     }
 
-    /// Whether this is a stream of `device`'s context, which several opened devices may share.
+    /// Returns true if this is a stream in the context of `device`. Several opened devices may share a context.
     pub(crate) fn is_in_context_of(&self, device: &dyn hal::Device) -> bool {
         self.device.context() == device.context() && self.device.info().backend == device.info().backend
     }
 
-    /// Whether both stand for the same driver stream.
+    /// Returns true if both stand for the same driver stream.
     pub(super) fn is_same_stream(&self, other: &Self) -> bool {
         self.raw == other.raw && self.thread() == other.thread() && self.is_in_context_of(&*other.device)
     }
 
-    /// Whether only one thread may use this stream.
+    /// Returns true if only one thread may use this stream.
     pub(crate) fn is_one_threads(&self) -> bool {
         matches!(self.origin, Origin::Thread(_))
     }
@@ -286,7 +286,7 @@ impl StreamCore {
         if self.is_elsewhere() { Err(another_threads()) } else { Ok(outside) }
     }
 
-    /// Whether this library made the driver's stream.
+    /// Returns true if this library made the driver's stream.
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.origin.is_ours()
@@ -297,38 +297,39 @@ impl StreamCore {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// Whether calls with `raw` reach this stream.
+    /// Returns true if calls with `raw` reach this stream.
     #[inline]
     pub(crate) fn is_reachable(&self) -> bool {
         !self.is_elsewhere() && !self.is_retired()
     }
 
-    /// Counts one more `Stream` that refers to this core; `false` if the core is retired, and another is to take its place.
-    /// A retired core whose stream is being captured comes back instead: another core would not know that the driver puts
-    /// its work into the graph.
+    /// Counts one more `Stream` that refers to this core. Returns false if the core is retired, so that you must make a new
+    /// one. But if a retired core's stream is being captured, the core comes back, because a new core would not know that
+    /// the driver puts its work into the graph.
     pub(super) fn add_handle(&self, _: &Adopting<'_>) -> bool {
         if self.is_retired() {
             let state = self.state.lock();
             if !state.is_recorded() {
                 return false;
             }
-            // With the lock held, so that the capture lasts until then.
+            // We do this with the lock held, so that the capture cannot end before.
             self.retired.store(false, Ordering::Release);
         }
         self.handles.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// Counts one `Stream` less on a stream that is not ours. After the last one the owner may destroy the driver's stream:
-    /// from then on only events recorded on it are asked.
+    /// Counts one `Stream` less on a stream that is not ours. After the last one, the owner may destroy the driver's
+    /// stream, so from then on we only ask about events that were recorded on it.
     pub fn let_go(&self) {
-        // Held until it is retired, so that a core that takes its place finds nothing left to be recorded.
+        // Held until the core is retired, so that a new core in its place finds nothing left to record.
         let _adopting = StreamTable::shared().adopting();
         if self.handles.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
         }
         let mut state = self.state.lock();
-        // A capture has marked the end of what was submitted before it, as has every use of a thread's stream.
+        // A capture marks the end of what was submitted before it, and each use of a per-thread default stream marks the
+        // end too.
         if !state.is_recorded() && !self.is_elsewhere() && self.mark_end(&mut state).is_err() {
             // SAFETY: the stream is alive.
             let ended =
@@ -340,7 +341,7 @@ impl StreamCore {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Everything that an operation submitted now would come after.
+    /// Returns everything that an operation would come after if you submitted it now.
     pub fn past(&self) -> Clock {
         let state = self.state.lock();
         let mut past = state.clock.clone();
@@ -354,19 +355,19 @@ impl StreamCore {
         InStream { stream: self.raw, point, after, is_exclusive: self.is_exclusive() }
     }
 
-    /// Whether others may submit to the driver's stream.
+    /// Returns true if other code may submit to the driver's stream.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// Whether the stream's operations are all known here, and wait only for operations that are known here.
+    /// Returns true if we know all operations on the stream, and everything that they wait for.
     pub(super) fn is_exclusive(&self) -> bool {
         self.origin == Origin::Ours && !self.is_shared()
     }
 
-    /// Returns the number that an event recorded now stands for. Where others use the stream the number is new: their
-    /// work has no number of its own, and a wait for the event waits for that work as well.
+    /// Returns the number that an event recorded now stands for. If other code uses the stream, this is a new number,
+    /// because that code's work has no number of its own, and a wait for the event waits for that work too.
     #[inline]
     pub(crate) fn number_of_end(&self, state: &mut StreamState) -> u64 {
         if self.is_shared() {
@@ -376,61 +377,62 @@ impl StreamCore {
         state.number
     }
 
-    /// The number of the last submission that the driver was given.
+    /// Gives the driver everything that is deferred, and returns the number of the last submission.
     pub fn submitted(&self) -> u64 {
         let mut state = self.state.lock();
-        // An operation that the driver refuses never runs.
+        // We ignore errors, because an operation that the driver refuses never runs.
         let _ = self.caught_up(&mut state);
         state.number
     }
 
-    /// The number of the last submission, which the driver may not have been given yet. Takes no lock: a thread that
-    /// submits may hold it while it waits for room in the stream.
+    /// Returns the number of the last submission, which may still be deferred. Takes no lock, because a thread that submits
+    /// may hold it while it waits for room in the stream.
     pub fn counted(&self) -> u64 {
         self.counted.load(Ordering::Acquire)
     }
 
-    /// The state, unless somebody has it.
+    /// Locks the state if it is free.
     pub(crate) fn try_state(&self) -> Option<StateGuard<'_>> {
         self.state.try_lock()
     }
 
-    /// Whether only the table holds the stream.
+    /// Returns true if only the table holds the stream.
     pub(crate) fn is_orphan(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1
     }
 
-    /// Locks the state of a stream that is not being captured; no capture begins while the state is held.
+    /// Locks the state of a stream that is not being captured. No capture can begin while you hold the state. `what`
+    /// completes the error "you cannot …".
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] in a capture and [`ErrorKind::NotANode`] on a stream of nodes, of which `what` cannot be part; [`ErrorKind::InHostClosure`] inside a host
-    /// closure.
+    /// [`ErrorKind::Captured`] in a capture and [`ErrorKind::NotANode`] on a stream of nodes; [`ErrorKind::InHostClosure`]
+    /// inside a host closure.
     pub(crate) fn running(&self, what: &str) -> Result<StateGuard<'_>> {
-        // Before the lock: its holder may wait for this very closure.
+        // We check this before we lock, because the lock's holder may be waiting for this very closure.
         reentrancy::check_outside()?;
         let state = self.state.lock();
         if state.is_recorded() { Err(self.refusal(what)) } else { Ok(state) }
     }
 
-    /// Returns the error for something that a recorded stream cannot do.
+    /// Returns the error for something that you cannot do with a recorded stream. `what` completes "you cannot …".
     #[cold]
     pub fn refusal(&self, what: &str) -> Error {
         if self.destination.is_driver() { refused(what) } else { not_a_node(what) }
     }
 
-    /// Makes a driver's call on a stream that is not being captured, after everything that was submitted. The call touches no
-    /// tracked memory.
+    /// Makes a driver's call on a stream that is not being captured, after everything that was submitted. The call must not
+    /// touch tracked memory. `what` completes the error "you cannot …".
     ///
     /// # Errors
-    /// [`ErrorKind::Captured`] in a recording, of which `what` cannot be part; those of operations that were held back, and that
-    /// of `call`.
+    /// [`ErrorKind::Captured`] in a recording; the failure of a deferred operation; the error of `call`.
     pub fn call_driver<T>(&self, what: &str, call: impl FnOnce(RawStream) -> Result<T>) -> Result<T> {
         self.check_thread()?;
         let mut state = self.running(what)?;
         call(self.caught_up(&mut state)?)
     }
 
-    /// Whether operations are recorded instead of run, as far as this thread can know: a thread that captures knows.
+    /// Returns true if operations are recorded instead of run. Another thread may change that at any time, but for the
+    /// capturing thread the answer stays right.
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.recorded.load(Ordering::Acquire)
@@ -444,7 +446,7 @@ impl StreamCore {
         }
     }
 
-    /// Changes what becomes of the stream's operations.
+    /// Sets what we do with operations from now on.
     fn set_recording(&self, state: &mut StreamState, recording: Recording) {
         state.recording = recording;
         self.recorded.store(state.is_recorded(), Ordering::Release);
@@ -452,12 +454,12 @@ impl StreamCore {
 }
 
 impl StreamState {
-    /// Returns the party that takes the stream's operations.
+    /// Returns what records the stream's operations, if anything does.
     pub(crate) fn recording(&self) -> &Recording {
         &self.recording
     }
 
-    /// Notes for listeners that the stream has been made to wait for `point`.
+    /// Notes for traces that the stream now waits for `point`.
     #[inline]
     pub(crate) fn note_wait(&mut self, point: Point) {
         if trace::is_on() && self.waited.len() < MOST_WAITED {
@@ -465,7 +467,7 @@ impl StreamState {
         }
     }
 
-    /// Whether operations are recorded instead of run.
+    /// Returns true if operations are recorded instead of run.
     pub(crate) fn is_recorded(&self) -> bool {
         !matches!(self.recording, Recording::None)
     }
@@ -487,6 +489,7 @@ fn is_another(thread: ThreadId) -> bool {
 fn another_threads() -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
-        "this is the default stream of another thread; take this thread's, or make a stream, which all threads can use",
+        "this is the default stream of another thread, and only that thread may use it; take this thread's default \
+         stream, or make a stream, which every thread may use",
     )
 }

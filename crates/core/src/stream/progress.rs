@@ -27,8 +27,8 @@ impl StreamCore {
         self.completed.load(Ordering::Acquire) >= number
     }
 
-    /// Returns true if you need not wait for `number`: we know that it is done, or the host closure on this thread comes
-    /// after it, or the stream is retired, so that we may be unable to wait any more, and its last mark has been reached.
+    /// Returns true if you need not wait for `number`. Either we know that it is done, or the host closure on this thread
+    /// comes after it. Or the stream is retired and its last mark has been reached; then we may be unable to wait any more.
     #[inline]
     pub(crate) fn needs_no_wait(&self, number: u64) -> bool {
         self.known_done(number)
@@ -54,7 +54,7 @@ impl StreamCore {
         StreamTable::shared().set_done(&mark.clock);
     }
 
-    /// Asks whether everything submitted is done. Answers no if the stream is being captured, or if another thread is using
+    /// Asks if everything submitted is done. Returns false if the stream is being captured, or if another thread is using
     /// it right now, because that thread may be waiting for room in the stream.
     pub(crate) fn poll(&self) -> Result<bool> {
         let clock = self.poll_clock()?;
@@ -124,7 +124,7 @@ impl StreamCore {
         }
     }
 
-    /// Asks whether that submission is done.
+    /// Asks if that submission is done.
     pub(crate) fn poll_number(&self, number: u64) -> Result<bool> {
         if self.needs_no_wait(number) {
             return Ok(true);
@@ -132,7 +132,7 @@ impl StreamCore {
         self.mark_for(number)?.map_or(Ok(true), |mark| self.poll_event(&mark))
     }
 
-    /// Asks whether the mark has been reached.
+    /// Asks if the mark has been reached.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceLost`] if the device failed.
@@ -185,7 +185,8 @@ impl StreamCore {
     pub fn wait(&self) -> Result<()> {
         let place = Location::caller();
         self.check_thread()?;
-        let mut state = self.running("make the host wait for a stream that is being captured")?;
+        let mut state =
+            self.running("wait for its stream; launch the graph and wait for the stream that runs it")?;
         // We wait for an event, because another thread may capture the stream before the driver hears of the wait. Also, how
         // a driver waits for a stream depends on the context, which we share with other code, but how it waits for an event
         // is our choice.
@@ -246,7 +247,8 @@ impl StreamCore {
         let Some(mark) = mark else {
             return Err(Error::new(
                 ErrorKind::Driver,
-                "no event tells when the stream's last operations are done",
+                "no event tells when the stream's last operations are done, and the stream cannot record one now; wait \
+                 for the stream before you capture it or drop its last `Stream`",
             ));
         };
         self.synchronize(&mark.cell)?;

@@ -1,9 +1,9 @@
 //! HIP only: a second stream for captures, because a captured stream would take its earlier events along.
 //!
-//! A HIP event remembers the stream on which it was recorded. While that stream is captured, HIP refuses to let another
-//! stream wait for the event, and if any thread asks about the event, the capture breaks, although the event marks work from
-//! before. Other threads may use such events at any moment: one waits for its download, a future polls, a second stream is
-//! about to wait. A lock does not help, because a host thread blocks inside the driver.
+//! A HIP event remembers the stream that recorded it. While that stream is captured, HIP refuses to let another stream wait
+//! for the event. And if any thread asks about the event, the capture breaks. Both happen although the event marks work
+//! from before the capture. Other threads may use such events at any moment: one waits for its download, a future polls, a
+//! second stream is about to wait. A lock does not help, because a host thread blocks inside the driver.
 //!
 //! So we let the driver capture not the stream itself but its proxy. That is a stream of ours which gets no other work, so
 //! no one has an event on it. Meanwhile you can ask about the stream, wait for it and record events on it as if nothing were
@@ -93,8 +93,8 @@ impl StreamCore {
         Ok(())
     }
 
-    /// The driver refused a wait for one of this stream's events with `refusal`. If a capture caused that, waits for the
-    /// capture to end, so that you can try again. The caller must hold no lock.
+    /// Call this if the driver refused, with `refusal`, to wait for an event that this stream recorded. If a capture was
+    /// the reason, waits until it ends, so that you can try again. You must not hold any lock.
     ///
     /// # Errors
     /// `refusal` if it had another reason; [`ErrorKind::Captured`] if this thread captures the stream.
@@ -122,8 +122,9 @@ impl StreamCore {
     }
 }
 
-const CLOSED: &str = "wait inside it for the captured stream's earlier work, since this driver forbids that for a stream whose \
-                      handle others have; wait before the capture, or capture a stream whose handle was not taken";
+const CLOSED: &str = "wait inside it for the captured stream's earlier work, because this driver forbids that if other \
+                      code has the stream's handle; wait before the capture, or capture a stream whose handle you did not \
+                      take";
 
 /// How long a thread pauses between two questions, if it should sleep while it waits.
 const PAUSE: Duration = Duration::from_micros(100);

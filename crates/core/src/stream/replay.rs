@@ -94,7 +94,7 @@ impl StreamCore {
             return raw;
         }
         let is_first = !self.shared.swap(true, Ordering::Relaxed);
-        // You may submit right after an operation that someone watches. A thread that holds the state submits there too, so
+        // You may submit right after an operation that has a watcher. A thread that holds the state submits there too, so
         // from here on we record no event late.
         if is_first
             && let Some(mut state) = self.try_state()
@@ -204,7 +204,7 @@ impl<'s> StreamEntry<'s> {
         None
     }
 
-    /// Submits an operation that is not recorded, and that is not the one that a step expects.
+    /// Submits an operation that is not recorded and that no step expects.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -263,7 +263,7 @@ impl<'s> StreamEntry<'s> {
         };
         if step.as_mut().is_some_and(|step| step.take_owed_event()) {
             if held.is_ok() {
-                // Before this operation, whose number we have already taken.
+                // This event comes before our operation, but we have already taken the operation's number.
                 let last = *number - 1;
                 stream.mark_on(&mut begun.state, stream.raw, last)?;
             } else {

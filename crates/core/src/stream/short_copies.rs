@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::memory::Block;
 use crate::sync::{Mutex, lock};
 
-/// The pinned memory of a stream's next short copies.
+/// Pinned memory, kept for the next short copies on a stream.
 #[derive(Default)]
 pub(crate) struct ShortCopies {
     /// Locked during an upload, which may have to wait for the device.

@@ -99,7 +99,7 @@ impl<'s> StreamEntry<'s> {
     /// Ends a submission. `result` is what the operation's driver calls returned.
     ///
     /// # Errors
-    /// That of `result`. If the device waits for each operation, also those of the wait.
+    /// The error in `result`. If the device waits for each operation, also the errors of the wait.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     pub fn finish<'a>(
@@ -152,7 +152,7 @@ impl<'s> StreamEntry<'s> {
         trace::submission(&self.stream.device, at, self.caller.call_site, work, call)
     }
 
-    /// Like [`submit`](Self::submit), but for an operation that cannot be recorded; `what` completes the error "one cannot
+    /// Like [`submit`](Self::submit), but for an operation that cannot be recorded; `what` completes the error "you cannot
     /// …".
     ///
     /// `call` makes the driver calls of the operation. It must enqueue on this stream and return. A trace shows it as
@@ -242,7 +242,7 @@ impl<'s> StreamEntry<'s> {
     }
 
     /// Like [`prepare`](Self::prepare), but for memory that other streams have used, or that graphs refer to. With graphs,
-    /// `check` has the last word, under the lock with which we enter the uses.
+    /// `check` has the last word, and we call it under the same lock under which we enter the uses.
     #[inline(never)]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
     fn prepare_among_others<'a>(
@@ -312,8 +312,8 @@ impl<'s> StreamEntry<'s> {
         }
     }
 
-    /// Ends a submission that failed, or that someone waits for. This is a separate function so that the code of the usual
-    /// case lies close together.
+    /// Ends a submission that failed, or that a thread or a watcher waits for. This is a separate function so that the code
+    /// of the usual case lies close together.
     #[inline(never)]
     fn conclude<'a>(
         &self,
@@ -427,7 +427,8 @@ impl<'s> StreamEntry<'s> {
                 None => waits.push((point, None)),
             }
         }
-        let began = "submit to it from another thread than the one that captures, which began meanwhile";
+        let began =
+            "submit to its stream from this thread; another thread began it meanwhile, so try again later";
         let mut state = stream.running(began)?;
         stream.pay(&mut state, &iter::empty::<&Access<'_>>())?;
         let raw = stream.caught_up(&mut state)?;

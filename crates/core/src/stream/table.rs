@@ -10,7 +10,7 @@ use crate::sync::{Mutex, MutexGuard, lock};
 use crate::track::{Clock, History, Point, StreamId};
 
 /// All streams of the process by number. A dropped stream stays until its work is done. Devices share one table, because
-/// they may reach each other's memory and wait for each other's events.
+/// one device may reach the memory of another one and wait for its events.
 ///
 /// A stream looks here while it is locked. So you must not lock a stream while you hold the table.
 #[derive(Default)]
@@ -60,8 +60,8 @@ impl StreamTable {
         Adopting(lock(&self.adopting))
     }
 
-    /// Enters a stream that is not ours. If the driver's stream already has a core, returns that one, because two cores for
-    /// one stream would not know of each other's captures.
+    /// Enters a stream that is not ours. If the driver's stream already has a core, returns that one, because with two
+    /// cores for one stream, one would not know of a capture on the other.
     pub fn adopt(&self, stream: Arc<StreamCore>) -> Arc<StreamCore> {
         let adopting = self.adopting();
         let mut known = self.filter(|known| known.is_same_stream(&stream)).into_iter();
@@ -84,7 +84,7 @@ impl StreamTable {
         self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(stream.id, stream);
     }
 
-    /// Returns the streams for which `which` is true.
+    /// Returns the streams that pass `which`.
     pub(crate) fn filter(&self, which: impl Fn(&Arc<StreamCore>) -> bool) -> Vec<Arc<StreamCore>> {
         let table = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         table.values().filter(|stream| which(stream)).cloned().collect()

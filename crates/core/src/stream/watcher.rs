@@ -15,7 +15,7 @@ use crate::memory::Access;
 use crate::operation::{Operation, call_site, named};
 use crate::reentrancy;
 
-const RECORDED: &str = "watch an operation in a graph; it runs when the graph is launched";
+const RECORDED: &str = "watch an operation in a graph; watch the stream that runs the graph";
 
 /// A point in a stream. We may not have recorded its mark yet. Once we have, it stays where it is.
 pub(super) type LatePoint = Arc<OnceLock<Mark>>;
@@ -137,7 +137,7 @@ impl StreamCore {
     /// Runs `work`, which submits to this stream, with a watcher of its own, between events that we record now.
     ///
     /// # Errors
-    /// Those of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is
+    /// The errors of `work` and of recording events; [`Captured`](gpustream_hal::ErrorKind::Captured) if the stream is
     /// recorded.
     pub fn watched(self: &Arc<Self>, work: impl FnOnce() -> Result<()>) -> Result<StreamWatcher> {
         let begin = self.marked_point()?;
@@ -151,7 +151,7 @@ impl StreamCore {
         Ok(LatePoint::new(self.mark(&mut state)?.clone().into()))
     }
 
-    /// Asks whether a point has been reached. If its mark is not recorded yet, we record it now.
+    /// Asks if a point has been reached. If its mark is not recorded yet, we record it now.
     fn poll_late(&self, point: &LatePoint) -> Result<bool> {
         reentrancy::check_outside()?;
         if point.get().is_none() {
@@ -167,7 +167,7 @@ impl StreamCore {
 }
 
 impl StreamState {
-    /// Returns true if someone watches the last operation and we have not recorded an event after it.
+    /// Returns true if the last operation has a watcher and we have not recorded an event after it.
     pub(super) fn is_watched(&self) -> bool {
         self.watched_point().is_some()
     }
@@ -179,7 +179,7 @@ impl StreamState {
         at.map(|at| self.owed.remove(at)).is_some()
     }
 
-    /// If someone watches the last operation, returns the point after it.
+    /// If the last operation has a watcher, returns the point after it.
     fn watched_point(&self) -> Option<&LatePoint> {
         self.owed.iter().find_map(|owed| match owed {
             Owed::Point(point) => Some(point),

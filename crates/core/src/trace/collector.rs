@@ -1,4 +1,4 @@
-//! The notes that nobody has been told yet, and the listeners.
+//! The listeners, and what they have not been told yet.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
@@ -18,58 +18,59 @@ use super::notes::{self, MOST, Note, PendingOperation};
 use crate::process;
 use crate::sync::{Mutex, lock};
 
-/// The most operations whose parts were measured before they were noted.
+/// How many operations may have parts that were measured before their note arrived.
 const MOST_EARLY: usize = 1 << 14;
 
-/// The most milliseconds that the process's end waits for a look that is under way.
+/// How many milliseconds the end of the process waits for a thread that is collecting.
 const PATIENCE: u32 = 1000;
 
-/// The first number of the driver's handle of the legacy default stream, in all backends.
+/// The handles of the legacy default stream, the same in all backends: null, or 1.
 const LEGACY: [RawStream; 2] = [RawStream(0), RawStream(1)];
 
-/// A party that is told what happens. It is called with a lock held: it must not submit operations, nor open or drop a device.
+/// Hears what happens on your threads and devices. We call it with a lock held, so it must not submit operations, open a
+/// device or drop one.
 pub trait Listener: Send {
     /// Takes note of a record.
     fn hear(&mut self, record: &Record);
 
-    /// Writes out the records kept back: nothing more may come for a while.
+    /// Writes out the records that it has buffered, because nothing more may come for a while.
     fn pause(&mut self) {}
 }
 
-/// The parts of the trace that only one thread at a time works on.
+/// The state of the trace that only one thread works on at a time.
 #[derive(Default)]
 pub(super) struct Collector {
     listeners: Vec<Heard>,
-    /// Devices, streams and threads that the listeners know, for later listeners.
+    /// The devices, streams and threads so far, because a later listener must be told of them too.
     known: Vec<Record>,
     streams: HashSet<u64>,
     last_listener: u64,
     last_device: u32,
-    /// Operations that events tell of, in the order of their submission.
+    /// Operations that we time with events, in the order of their submission.
     pending: VecDeque<PendingOperation>,
     ends: Ends,
-    /// Operations that a backend measures, by their number.
+    /// Operations that the backend measures, by the number that it knows them under.
     measured: HashMap<u64, Measured>,
-    /// Parts that were measured before their operation was noted: its thread may still be in the call.
+    /// Parts that were measured before their operation was noted, because its thread may still be in the driver's call.
     early: HashMap<u64, Vec<(bool, MeasuredPart)>>,
 }
 
 struct Heard {
     id: u64,
     listener: Box<dyn Listener>,
-    /// The devices that the listener hears of.
+    /// The devices whose records the listener gets.
     devices: Vec<u32>,
 }
 
 pub(super) static COLLECTOR: Mutex<Option<Collector>> = Mutex::new(None);
 
-/// Devices that have done what they were given up to a moment.
+/// Devices that are done with everything submitted before `until`.
 #[derive(Default)]
 pub(super) struct Finished<'a> {
     pub(super) devices: &'a [Arc<TracedDevice>],
     pub(super) until: Nanos,
-    /// Whether no other look at the devices will follow: the backends hold nothing back, and operations of which nothing was
-    /// measured are done with. Operations that run at that moment are then lost.
+    /// True if we will not look again. Then the backends hand over all that they have, and we give up on operations that
+    /// were not measured. Operations that are running at that moment are lost.
     pub(super) is_last: bool,
 }
 
@@ -78,7 +79,7 @@ impl Finished<'_> {
         self.devices.iter().any(|finished| finished.id == device)
     }
 
-    /// Whether the operation was submitted to one of the devices before the moment.
+    /// Returns true if the operation was submitted to one of these devices before `until`.
     fn is_before(&self, entry: &Measured) -> bool {
         entry.operation.submitted.end <= self.until && self.has(entry.device)
     }
@@ -89,7 +90,7 @@ impl Finished<'_> {
     }
 }
 
-/// Tells the listeners what is known by now. Returns whether that is all of what has finished.
+/// Tells the listeners what we know by now. Returns true if that includes everything in `finished`.
 pub(super) fn collect(finished: &Finished<'_>) -> bool {
     let mut slot = lock(&COLLECTOR);
     let Some(collector) = &mut *slot else { return true };
@@ -97,9 +98,9 @@ pub(super) fn collect(finished: &Finished<'_>) -> bool {
     !collector.measured.values().any(|entry| finished.is_before(entry))
 }
 
-/// Tells the listeners what is known when the process ends.
+/// Tells the listeners what we know when the process ends.
 pub(super) fn end() {
-    // The thread that ends the process may itself have the lock.
+    // We must not block here, because the thread that ends the process may itself hold the lock.
     let slot = (0..PATIENCE).find_map(|_| {
         let slot = COLLECTOR.try_lock().ok();
         if slot.is_none() {
@@ -111,14 +112,14 @@ pub(super) fn end() {
         && let Some(collector) = &mut *slot
         && process::at_driver(|| collector.collect_all()).is_some()
     {
-        // Listeners write their ends when they are dropped. Nothing may unwind from here.
+        // A listener finishes its file when it is dropped. Nothing may unwind from here.
         let listeners = mem::take(&mut collector.listeners);
         let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(listeners))).map_err(mem::forget);
     }
 }
 
 impl Collector {
-    /// Takes in a listener, and tells it of the threads. Returns its number.
+    /// Adds a listener and tells it of the known threads. Returns the listener's number.
     pub(super) fn admit(&mut self, listener: Box<dyn Listener>) -> u64 {
         self.last_listener += 1;
         let id = self.last_listener;
@@ -127,10 +128,10 @@ impl Collector {
         id
     }
 
-    /// Begins to tell a listener of a device. Blocks until the device's clock is known.
+    /// Begins to trace `device` for a listener. Blocks until we know the device's clock.
     ///
     /// # Errors
-    /// A driver's failure.
+    /// The driver's failure.
     pub(super) fn trace(
         &mut self,
         listener: u64,
@@ -154,7 +155,8 @@ impl Collector {
         Ok(device)
     }
 
-    /// Lets a listener go, which is dropped with no lock held. `is_last` says that nobody listens any more.
+    /// Removes a listener, and returns it so that the caller can drop it with no lock held. `is_last` is true if no
+    /// listener is left.
     pub(super) fn dismiss(
         &mut self,
         listener: u64,
@@ -181,7 +183,7 @@ impl Collector {
         Some(self.listeners.remove(at).listener)
     }
 
-    /// Tells a record to all who hear of its device; one of no device to all.
+    /// Tells a record to the listeners of its device, or to all listeners if it belongs to no device.
     fn tell(&mut self, record: &Record) {
         self.tell_of(device_of(record), record);
     }
@@ -199,14 +201,14 @@ impl Collector {
         self.known.push(record);
     }
 
-    /// Tells a listener of devices, streams or threads that were known before.
+    /// Tells a new listener of the devices, streams or threads that we already know.
     fn introduce(&mut self, id: u64, which: impl Fn(&Record) -> bool) {
         if let Some(heard) = self.listeners.iter_mut().find(|heard| heard.id == id) {
             self.known.iter().filter(|record| which(record)).for_each(|record| heard.listener.hear(record));
         }
     }
 
-    /// Tells all that is known, and lets the backends hold nothing back.
+    /// Tells all that we know, and makes the backends hand over what they have.
     fn collect_all(&mut self) {
         self.collect(&Finished { devices: &devices::all(), until: now(), is_last: true });
     }
@@ -231,7 +233,7 @@ impl Collector {
         self.listeners.iter_mut().for_each(|heard| heard.listener.pause());
     }
 
-    /// Takes in an operation that has been submitted.
+    /// Takes an operation that has been submitted from its note.
     fn expect(&mut self, pending: PendingOperation) {
         let id = pending.operation.point.stream;
         if self.streams.insert(id) {
@@ -256,9 +258,9 @@ impl Collector {
         }
     }
 
-    /// Asks about the oldest operations of each stream. Returns how many were given up.
+    /// Asks the driver about the oldest operations of each stream. Returns how many we gave up.
     fn ask_events(&mut self) -> u64 {
-        // The first operation of each stream that has not run.
+        // The first operation on each stream that has not run.
         let mut waiting: HashMap<u64, u64> = HashMap::new();
         let mut kept = VecDeque::new();
         let mut pending = mem::take(&mut self.pending);
@@ -299,7 +301,7 @@ impl Collector {
         lost
     }
 
-    /// Takes what the backends measured. Returns how much of it was lost.
+    /// Takes what the backends measured. Returns how many operations and measurements were lost.
     fn take_measured(&mut self, devices: &[Arc<TracedDevice>], finished: &Finished<'_>) -> u64 {
         let mut lost = 0;
         let (measured, early) = (&mut self.measured, &mut self.early);
@@ -313,7 +315,7 @@ impl Collector {
             });
         }
         let mut excess = measured.len().saturating_sub(MOST);
-        // The last operation of each stream of which anything was measured.
+        // The last operation of each stream that has a measured part.
         let mut reached: HashMap<u64, u64> = HashMap::new();
         for entry in measured.values().filter(|entry| entry.looks > 0) {
             let Point { stream, number } = entry.operation.point;
@@ -324,7 +326,7 @@ impl Collector {
         for (number, entry) in &mut *measured {
             let place = entry.operation.point;
             let is_passed = reached.get(&place.stream).is_some_and(|&last| place.number < last);
-            // Nothing is measured of some operations, such as waits for a flag; they have run if later ones have.
+            // A backend measures nothing for some operations, such as a wait for a flag. They have run if a later one has.
             if entry.looks > 0 || is_passed {
                 entry.looks = entry.looks.saturating_add(1);
             }
@@ -343,7 +345,7 @@ impl Collector {
         lost
     }
 
-    /// Notes by how much a device's clock is seen to be off: nothing runs before it is submitted.
+    /// Notes how far off a device's clock must be, if an operation seems to have run before it was submitted.
     fn note_error(&mut self, device: u32, operation: &Operation) {
         let Some(ran) = &operation.ran else { return };
         let early = operation.submitted.start.saturating_sub(ran.start);
@@ -358,7 +360,7 @@ impl Collector {
         }
     }
 
-    /// Forgets the operations of a device that nobody traces any more.
+    /// Forgets the operations of a device that has no listener any more.
     fn forget(&mut self, device: u32) {
         self.measured.retain(|_, entry| entry.device != device);
         for record in self.known.extract_if(.., |record| device_of(record) == Some(device)) {
@@ -377,7 +379,7 @@ impl Collector {
     }
 }
 
-/// Returns the device that a record is of, where the record itself says so.
+/// Returns the record's device, if the record names one.
 fn device_of(record: &Record) -> Option<u32> {
     match record {
         Record::Device(device) => Some(device.id),

@@ -1,4 +1,4 @@
-//! A traced device: its clock, and the events that it takes times with.
+//! A traced device: its clock, and the events that we time its operations with.
 
 use std::collections::HashMap;
 use std::mem;
@@ -15,78 +15,80 @@ use crate::reentrancy;
 use crate::sync::{Mutex, lock};
 use crate::track::{Point, StreamId};
 
-/// The age at which an anchor makes room for the next: elapsed times are single-precision numbers of milliseconds, and those
-/// of a second are exact to 60 ns.
+/// When an anchor is this old, we replace it. The driver returns elapsed times as `f32` milliseconds, and over one second
+/// these are exact to 60 ns. Over longer times they lose digits.
 const ANCHOR_AGE: Nanos = 1_000_000_000;
 
-/// The most events that wait for their next use.
+/// How many unused events we keep.
 const SPARE: usize = 4096;
 
-/// The number of streams above which those are forgotten whose operations have ended.
+/// If there are more streams than this, we forget those whose operations have ended.
 const MOST_STREAMS: usize = 256;
 
-/// A device that somebody traces.
+/// A device with at least one listener.
 pub(super) struct TracedDevice {
     pub(super) id: u32,
     pub(super) raw: Arc<dyn hal::Device>,
     source: TimeSource,
 }
 
-/// The source of a device's times.
+/// Where a device's times come from.
 #[cfg_attr(shuttle, allow(clippy::large_enum_variant, reason = "locks of shuttle are large"))]
 enum TimeSource {
-    /// The backend, or a library of the vendor's.
+    /// The backend measures them, perhaps with a library from the vendor.
     Backend,
     Events(Events),
 }
 
 struct Events {
-    /// Events that wait for their next use.
+    /// Unused events, kept for the next operations.
     free: Mutex<Vec<RawEvent>>,
     streams: Mutex<HashMap<StreamId, Seen>>,
     anchor: Mutex<Anchor>,
 }
 
-/// A stream whose operations have events.
+/// A stream with operations that we time with events.
 struct Seen {
-    /// The number of the first such operation. All later ones have events, too.
+    /// The number of the first such operation. All later operations have events too.
     first: u64,
-    /// The end of the last one.
+    /// The event at the end of the last one.
     end: SharedEvent,
 }
 
-/// The event whose time on the host's clock is known, and from which other events' times are reckoned.
+/// An event whose time on the host's clock is known. We compute the times of other events from it.
 struct Anchor {
     event: RawEvent,
     time: Nanos,
-    /// The next anchor, with the time of its record.
+    /// The next anchor, with the host's time when we recorded it.
     next: Option<(RawEvent, Nanos)>,
     stream: RawStream,
 }
 
-/// An event that goes back to its device when nobody needs it any more.
+/// An event that two operations may share: the end of one can be the start of the next. The last owner gives it back.
 pub(super) type SharedEvent = Arc<RawEvent>;
 
-/// The source of one operation's times.
+/// Where one operation's times come from.
 pub(super) enum Times {
     Unknown,
-    /// The number under which the backend knows it.
+    /// The backend measures the operation under this number.
     Numbered(u64),
-    /// From the start to an event that is still to be recorded.
+    /// The start is known, and the event at the end is still to be recorded.
     From(Start),
     Between(Start, SharedEvent),
 }
 
-/// The start of an operation.
+/// When an operation starts.
 pub(super) enum Start {
     At(SharedEvent),
-    /// The end of everything that the operation waits for. An event would be one more thing to wait for: engines serve
-    /// several streams in turn, and an event's turn may come after another stream's copies.
+    /// When everything that it waits for has ended. We don't record an event there, because the operation would have to
+    /// wait for that too: an engine serves several streams in turn, and the event's turn may come only after the copies of
+    /// another stream.
     Inferred,
 }
 
 impl TracedDevice {
-    /// Begins to trace a device. Blocks until an event on a stream of its own has been reached, where times come from events.
+    /// Begins to trace a device. If its times come from events, this blocks until a few events on a new stream have been
+    /// reached.
     pub(super) fn new(id: u32, raw: Arc<dyn hal::Device>) -> Result<(Self, Device)> {
         let (source, (clock, error), reason) = match raw.trace_begin() {
             Ok(clock) => (TimeSource::Backend, clock_of(clock), String::new()),
@@ -103,7 +105,7 @@ impl TracedDevice {
         Ok((Self { id, raw, source }, record))
     }
 
-    /// Prepares for the operation that this thread submits next.
+    /// Prepares to time the operation that this thread submits next.
     pub(super) fn before(&self, at: &InStream) -> Times {
         static LAST: AtomicU64 = AtomicU64::new(0);
         match &self.source {
@@ -120,7 +122,8 @@ impl TracedDevice {
         }
     }
 
-    /// Whether the operations that this one waits for have events, and hold it up.
+    /// Returns true if we can infer when the operation starts. For that, everything it waits for must have an event, and it
+    /// must wait for another stream or for an operation of its own stream that still runs.
     fn is_inferred(&self, events: &Events, at: &InStream) -> bool {
         let streams = lock(&events.streams);
         let has_event =
@@ -141,7 +144,7 @@ impl TracedDevice {
         matches!(unsafe { self.raw.event_query(**event) }, Ok(false))
     }
 
-    /// Notes the end of a stream's last operation, or that it has no event.
+    /// Notes the event after the last operation on a stream, or that there is none.
     fn note_end(&self, events: &Events, point: Point, end: Option<&SharedEvent>) {
         let mut streams = lock(&events.streams);
         let first = streams.get(&point.stream).map_or(point.number, |seen| seen.first);
@@ -161,7 +164,7 @@ impl TracedDevice {
         }
     }
 
-    /// Ends what [`before`](Self::before) began.
+    /// Completes what [`before`](Self::before) prepared.
     pub(super) fn after(&self, stream: RawStream, point: Point, times: Times, submitted: bool) -> Times {
         match (times, &self.source) {
             (Times::Numbered(number), _) => {
@@ -195,7 +198,7 @@ impl TracedDevice {
         Some(event)
     }
 
-    /// Keeps the events of an operation for the next use.
+    /// Takes back an operation's events.
     pub(super) fn give_back_times(&self, times: Times) {
         let (start, end) = match times {
             Times::Unknown | Times::Numbered(_) => return,
@@ -208,7 +211,7 @@ impl TracedDevice {
         }
     }
 
-    /// Keeps an event for the next use, once nobody else has it.
+    /// Keeps an event for a later operation, if this was its last owner.
     fn give_back(&self, event: SharedEvent) {
         let Some(event) = Arc::into_inner(event) else { return };
         if let TimeSource::Events(events) = &self.source {
@@ -217,12 +220,12 @@ impl TracedDevice {
                 return free.push(event);
             }
         }
-        // SAFETY: nobody else has the event, and the work of the stream of its last record is done, or the stream alive.
+        // SAFETY: this was the event's last owner. The stream that last recorded it is alive, or its work is done.
         let _ = unsafe { self.raw.event_destroy(event) };
     }
 
-    /// Returns when an operation ran, once it has: `Ok(None)` before. An error says that this will never be known. `held_up` is
-    /// the end of what the operation waited for.
+    /// Returns when an operation ran, or `None` if it has not ended. After an error we can never know. `held_up` returns
+    /// when the operations that this one waited for had ended.
     pub(super) fn ran(
         &self,
         start: &Start,
@@ -246,9 +249,9 @@ impl TracedDevice {
     /// Returns when an event was reached.
     ///
     /// # Safety
-    /// It has been, and has timing.
+    /// The event has been reached, and it was created with timing.
     unsafe fn time(&self, event: RawEvent) -> Result<Nanos> {
-        // SAFETY: by this function's contract; the anchor has been reached.
+        // SAFETY: by this function's contract, and the anchor has been reached too.
         unsafe {
             let TimeSource::Events(events) = &self.source else { return Ok(0) };
             let anchor = lock(&events.anchor);
@@ -256,13 +259,13 @@ impl TracedDevice {
             if since > 0 {
                 return Ok(anchor.time + since);
             }
-            // Reached before the anchor.
+            // The event was reached before the anchor.
             let before = self.raw.event_elapsed(event, anchor.event)?.as_nanos() as Nanos;
             Ok(anchor.time.saturating_sub(before))
         }
     }
 
-    /// Looks after the anchor: the device's clock drifts, and long times lose digits.
+    /// Replaces the anchor if it is old, because the device's clock drifts and long elapsed times lose digits.
     pub(super) fn keep_time(&self) {
         let TimeSource::Events(events) = &self.source else { return };
         let anchor = &mut *lock(&events.anchor);
@@ -275,7 +278,7 @@ impl TracedDevice {
                 let seen = now();
                 if let Ok(elapsed) = self.raw.event_elapsed(anchor.event, next) {
                     let time = anchor.time + elapsed.as_nanos() as Nanos;
-                    // The event was reached between its record and this look.
+                    // The event was reached after we recorded it, and before now.
                     anchor.time = time.clamp(recorded, seen);
                     let old = mem::replace(&mut anchor.event, next);
                     let _ = self.raw.event_destroy(old);
@@ -311,7 +314,7 @@ impl Drop for TracedDevice {
         match &self.source {
             TimeSource::Backend => reentrancy::outside(move || raw.trace_end()),
             TimeSource::Events(events) => {
-                // Operations hold the device, so that their events came back before.
+                // Every operation holds the device, so all their events have come back.
                 let streams = mem::take(&mut *lock(&events.streams));
                 let last: Vec<_> =
                     streams.into_values().filter_map(|seen| Arc::into_inner(seen.end)).collect();
@@ -320,11 +323,11 @@ impl Drop for TracedDevice {
                 let (event, next, stream) = (*event, next.map(|(event, _)| event), *stream);
                 reentrancy::outside(move || {
                     for event in free.into_iter().chain(last).chain([event]).chain(next) {
-                        // SAFETY: nobody else has the event; the stream of its last record is alive, or that stream's work is
-                        // done.
+                        // SAFETY: this was the event's last owner. The stream that last recorded it is alive, or its work
+                        // is done.
                         let _ = unsafe { raw.event_destroy(event) };
                     }
-                    // SAFETY: nobody else has the stream, which was given events alone.
+                    // SAFETY: the anchor owns the stream, and only events were recorded on it.
                     let _ = unsafe { raw.stream_destroy(stream) };
                 });
             }
@@ -333,7 +336,7 @@ impl Drop for TracedDevice {
 }
 
 impl Anchor {
-    /// Makes an anchor, and returns by how much its time may be off. Blocks until it is reached.
+    /// Makes an anchor, and returns by how much its time may be off. Blocks until the device has reached it.
     fn new(device: &dyn hal::Device) -> Result<(Self, Nanos)> {
         let stream = device.stream_create(StreamOptions::default())?;
         let event = device.event_create(EventOptions::default().timing(true)).inspect_err(|_| {
@@ -342,28 +345,28 @@ impl Anchor {
         })?;
         let mut anchor = Self { event, time: 0, next: None, stream };
         let mut error = Nanos::MAX;
-        // The first record of a device takes long; the shortest of a few says most.
+        // The first record on a device takes long, so we record a few times and use the shortest.
         for _ in 0..5 {
             let before = now();
             // SAFETY: both are alive and of this device.
             let reached =
                 unsafe { device.event_record(event, stream).and_then(|()| device.event_synchronize(event)) };
             reached.inspect_err(|_| {
-                // SAFETY: nobody else has them.
+                // SAFETY: both were created above and have no other owner.
                 unsafe {
                     let _ = device.event_destroy(event);
                     let _ = device.stream_destroy(stream);
                 }
             })?;
             let after = now();
-            // The event holds the last record, so that its time is that one's.
+            // The event holds its last record, so we use the time of that one.
             (anchor.time, error) = (before.midpoint(after), (after - before) / 2);
         }
         Ok((anchor, error))
     }
 }
 
-/// Returns the clock of a backend's times, and by how much the times may be off.
+/// Returns which clock a backend's times are on, and by how much they may be off.
 fn clock_of(clock: TraceClock) -> (Clock, Nanos) {
     match clock {
         TraceClock::Cupti => (Clock::Cupti, 0),

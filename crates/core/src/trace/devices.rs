@@ -1,6 +1,6 @@
-//! The traced devices, and the number of listeners that each has.
+//! The traced devices, and how many listeners each one has.
 //!
-//! Threads that submit look here, so the lock is held for no call of a driver's.
+//! Every thread that submits looks here, so we must not call a driver while we hold the lock.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ impl Traced {
     }
 }
 
-/// Returns the device, if anybody traces it.
+/// Returns the traced device, or `None` if it has no listener.
 pub(super) fn find(device: &Arc<dyn hal::Device>) -> Option<Arc<TracedDevice>> {
     lock(&DEVICES).iter().find(|traced| traced.is(device)).map(|traced| traced.device.clone())
 }
 
-/// Returns all of them.
+/// Returns all traced devices.
 pub(super) fn all() -> Vec<Arc<TracedDevice>> {
     lock(&DEVICES).iter().map(|traced| traced.device.clone()).collect()
 }
 
-/// Counts one more listener of a device that is traced; `None` for another.
+/// Counts one more listener of a device. Returns `None` if it is not traced yet.
 pub(super) fn join(device: &Arc<dyn hal::Device>) -> Option<Arc<TracedDevice>> {
     let mut devices = lock(&DEVICES);
     let traced = devices.iter_mut().find(|traced| traced.is(device))?;
@@ -40,12 +40,12 @@ pub(super) fn join(device: &Arc<dyn hal::Device>) -> Option<Arc<TracedDevice>> {
     Some(traced.device.clone())
 }
 
-/// Adds a device, which has one listener.
+/// Adds a device with one listener.
 pub(super) fn add(device: Arc<TracedDevice>) {
     lock(&DEVICES).push(Traced { device, listeners: 1 });
 }
 
-/// Counts one listener less. Returns whether it was the last.
+/// Counts one listener less. Returns true if it was the last.
 pub(super) fn leave(device: &Arc<TracedDevice>) -> bool {
     let mut devices = lock(&DEVICES);
     let Some(at) = devices.iter().position(|traced| Arc::ptr_eq(&traced.device, device)) else {

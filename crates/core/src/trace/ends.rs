@@ -1,21 +1,21 @@
-//! The ends of operations, from which follow the starts of those that waited for them.
+//! When operations ended. If an operation waited for others, it can start when the last of them has ended.
 
 use std::collections::{HashMap, VecDeque};
 
 use gpustream_timeline::{Nanos, Operation, Point};
 
-/// The most ends that are kept of a stream.
+/// How many ends we keep for each stream.
 const MOST: usize = 1 << 12;
 
-/// The ends of the operations that ran last.
+/// When the most recent operations ended.
 #[derive(Default)]
 pub(super) struct Ends {
-    /// The numbers and the ends of each stream's operations, in their order.
+    /// For each stream, the numbers and ends of its operations, in order.
     streams: HashMap<u64, VecDeque<(u64, Nanos)>>,
 }
 
 impl Ends {
-    /// Notes the end of an operation, which comes after those of its stream that were noted before.
+    /// Notes when an operation ended. You must note the operations of one stream in order.
     pub(super) fn note(&mut self, point: Point, end: Nanos) {
         let ends = self.streams.entry(point.stream).or_default();
         if ends.len() == MOST {
@@ -24,8 +24,9 @@ impl Ends {
         ends.push_back((point.number, end));
     }
 
-    /// Returns when nothing held up `operation` any more: the end of the operation before, which was running when this one was
-    /// submitted, or of the last of those that it waited for and its submission.
+    /// Returns when nothing held `operation` up any more: it had been submitted, and the stream's previous operation and
+    /// those that it waited for had ended. If it waited for none, the previous operation was still running at the
+    /// submission, so only that one's end counts.
     pub(super) fn held_up(&self, operation: &Operation) -> Nanos {
         let (Point { stream, number }, submitted) = (operation.point, operation.submitted.start);
         let before = self.up_to(Point { stream, number: number.saturating_sub(1) });
@@ -36,7 +37,7 @@ impl Ends {
         others.chain(before).fold(submitted, Nanos::max)
     }
 
-    /// Returns the end of the last operation up to `point`.
+    /// Returns when the last operation up to `point` ended.
     fn up_to(&self, point: Point) -> Option<Nanos> {
         let ends = self.streams.get(&point.stream)?;
         let later = ends.partition_point(|&(number, _)| number <= point.number);

@@ -1,4 +1,4 @@
-//! Listening: its beginning, the devices that are heard, and its end.
+//! A listener's life: it begins to listen, adds devices, and ends.
 
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -13,17 +13,17 @@ use super::{LISTENERS, RANGES, thread};
 use crate::sync::lock;
 use crate::{process, reentrancy};
 
-/// The looks at the end of a trace, a millisecond apart, before the backends are made to hold nothing back.
+/// How often we look at the end of a trace, a millisecond apart, before we make the backends hand over what they have.
 const LOOKS: u32 = 20;
 
-/// A listener's place. Dropping it ends the listening, without waiting for what is pending.
+/// Keeps a listener listening. Dropping it ends that without waiting for pending operations.
 pub struct Listening {
     id: u64,
     devices: Vec<Arc<TracedDevice>>,
 }
 
 impl Listening {
-    /// Begins to tell `listener` of these devices, and of all threads. Blocks until each device's clock is known.
+    /// Begins to tell `listener` of these devices, and of all threads. Blocks until we know each device's clock.
     ///
     /// # Errors
     /// A driver's failure.
@@ -38,7 +38,7 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Begins to tell of one more device.
+    /// Adds a device.
     ///
     /// # Errors
     /// A driver's failure.
@@ -49,12 +49,12 @@ impl Listening {
         Ok(())
     }
 
-    /// Tells the listener of all operations that were submitted before `until`, on the clock of [`now`](super::now). The devices must
-    /// have done them. Blocks for some milliseconds.
+    /// Tells the listener of all operations that were submitted before `until`, a time on the clock of [`now`](super::now).
+    /// The devices must be done with them. Blocks for some milliseconds.
     pub fn finish(&self, until: Nanos) {
         let devices = &self.devices;
-        // A backend that is made to hold nothing back loses the operations that other threads have under way. So the
-        // backend is first asked for complete measurements, until none is missing, or the rest seems not to come.
+        // If we make a backend hand over everything now, it loses the operations that other threads are submitting. So we
+        // first ask for complete measurements, until none is missing or the rest does not seem to come.
         for _ in 0..LOOKS {
             if collect(&Finished { devices, until, is_last: false }) {
                 return;
@@ -68,14 +68,14 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let (id, devices) = (self.id, mem::take(&mut self.devices));
-        // Drivers are called, and a host closure may have to wait for the lock.
+        // This calls drivers and waits for a lock. A host closure may do neither.
         reentrancy::outside(move || {
             let mut slot = lock(&COLLECTOR);
-            // Before the notes are thrown away, to which nobody adds then.
+            // We stop counting this listener before we throw the notes away, so that no thread adds to them afterwards.
             let is_last = LISTENERS.fetch_sub(1, Ordering::SeqCst) & !RANGES == 1;
             let listener = slot.as_mut().and_then(|collector| collector.dismiss(id, &devices, is_last));
             drop(slot);
-            // With no lock held: a file is closed.
+            // Dropped with no lock held, because this closes a file.
             drop(listener);
         });
     }

@@ -1,4 +1,4 @@
-//! Operations that a backend measures, and the parts that it tells of.
+//! Operations that a backend measures, each in one part or several.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use gpustream_timeline::{Nanos, Operation, Piece, WorkKind};
 
 use super::timeline_kind;
 
-/// The looks for which an operation with measured parts is kept, in case there are more.
+/// How many looks we wait after a part arrived, because further parts may come.
 const LOOKS: u8 = 2;
 
-/// An operation that a backend measures.
+/// An operation that the backend measures.
 pub(super) struct Measured {
     pub(super) operation: Operation,
-    /// The looks since the last part came; 0 while none has come.
+    /// How often we have looked since the last part arrived; 0 if none has.
     pub(super) looks: u8,
     pub(super) device: u32,
-    /// Whether no further part comes.
+    /// True if the backend said that this was the last part.
     last: bool,
-    /// Whether the parts make up the operation, as far as its kind tells.
+    /// True if the parts add up to the whole operation, as far as we can tell from its kind.
     pub(super) is_whole: bool,
 }
 
-/// A part of an operation, as a backend measured it; without a kind where the part is nothing to show.
+/// A part of an operation, as the backend measured it. It has no kind if there is nothing to show for it.
 pub(super) struct MeasuredPart {
     label: String,
     ran: Range<Nanos>,
@@ -44,18 +44,18 @@ impl Measured {
         Self { operation, looks: 0, device, last: false, is_whole: false }
     }
 
-    /// Returns whether no more parts are to be expected, with a later operation of the stream measured or not. The kernels of a
-    /// graph may run for long after the first.
+    /// Returns true if we expect no more parts. `is_passed` says that a later operation of the stream was measured: the
+    /// kernels of a graph may run for long after the first one.
     pub(super) fn is_complete(&self, is_passed: bool) -> bool {
         self.last || self.looks > LOOKS && (self.is_whole || is_passed)
     }
 
-    /// Returns whether vendors' libraries measure nothing of operations of this kind.
+    /// Returns true if the vendors' libraries do not measure operations of this kind.
     pub(super) fn has_no_parts(&self) -> bool {
         matches!(self.operation.work, WorkKind::Host | WorkKind::Other)
     }
 
-    /// Adds a part; `last` says that there are no more.
+    /// Adds a part. `last` says that no more will come.
     pub(super) fn take(&mut self, last: bool, part: MeasuredPart) {
         self.looks = 1;
         self.last |= last;

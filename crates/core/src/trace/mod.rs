@@ -2,21 +2,22 @@
 //!
 //! | module | knows |
 //! |---|---|
-//! | `submission` | one operation on its way to the driver, with what tells when it ran |
-//! | `ranges` | ranges for the profilers of vendors |
-//! | `device` | a traced device: its clock, and the events that it takes times with |
-//! | `devices` | the devices that are traced |
-//! | `ends` | when operations ended, and so when those that waited for them began |
-//! | `notes` | what the program's threads note, until it is collected |
+//! | `submission` | one operation on its way to the driver, and how we time it |
+//! | `ranges` | ranges for the vendors' profilers |
+//! | `device` | a traced device: its clock, and the events that we time with |
+//! | `devices` | which devices are traced |
+//! | `ends` | when operations ended, and so when the next ones could start |
+//! | `notes` | the notes of your threads, until we collect them |
 //! | `measured` | operations that a backend measures |
-//! | `collector` | the listeners, and what they are told |
-//! | `listening` | its beginning and its end |
-//! | `thread` | the threads' numbers, and the library's thread that collects |
+//! | `collector` | the listeners, and what we tell them |
+//! | `listening` | how a listener begins and ends |
+//! | `thread` | the threads' numbers, and our thread that collects |
 //!
-//! Threads that submit put a note into a bounded queue; a note that does not fit is lost, and counted. A thread of the
-//! library's asks the drivers which operations have run, and when, and tells the listeners.
+//! A thread that submits puts a note into a bounded queue. If the queue is full, we lose the note and count it. One thread
+//! of our own asks the drivers which operations have run, and when, and tells the listeners. So your threads never wait for
+//! a listener.
 //!
-//! This layer knows the backends' devices, and the numbers of streams and submissions. It knows neither streams nor memory.
+//! This layer knows the backends' devices and the numbers of streams and submissions, but neither streams nor memory.
 
 mod collector;
 mod device;
@@ -50,10 +51,11 @@ pub(crate) use submission::{InStream, submission};
 /// The number of listeners, and [`RANGES`].
 static LISTENERS: AtomicUsize = AtomicUsize::new(0);
 
-/// The bit that says that operations are ranges in a vendor's profiler.
+/// This bit of [`LISTENERS`] says that operations are ranges in a vendor's profiler.
 const RANGES: usize = !(usize::MAX >> 1);
 
-/// Returns whether anybody listens, or watches ranges. A program that is not traced pays for this alone.
+/// Returns true if there is a listener, or a profiler that shows ranges. If you don't trace, this is all that tracing costs
+/// you.
 #[inline]
 pub fn is_on() -> bool {
     LISTENERS.load(Ordering::Relaxed) != 0
@@ -78,13 +80,13 @@ pub fn timeline_kind(kind: hal::WorkKind) -> WorkKind {
     }
 }
 
-/// Returns whether anybody listens.
+/// Returns true if there is a listener.
 #[inline]
 pub fn is_heard() -> bool {
     LISTENERS.load(Ordering::Relaxed) & !RANGES != 0
 }
 
-/// Runs `wait`, in which this thread waits for `point`, or for something else, and notes the time that it took.
+/// Runs `wait` and notes how long it took. This thread waits there for `point`, or for something else.
 #[inline]
 pub fn waiting<T>(
     label: &'static str,
@@ -95,7 +97,7 @@ pub fn waiting<T>(
     if is_on() { span(label, place, SpanKind::Wait(point.map(timeline_point)), wait) } else { wait() }
 }
 
-/// Runs `work`, and notes the time that it took.
+/// Runs `work` and notes how long it took.
 #[cold]
 pub fn span<T>(
     label: &'static str,
@@ -109,8 +111,8 @@ pub fn span<T>(
     value
 }
 
-/// Notes that this thread begins to fill the pinned memory from which the next operation that it submits copies: the program's
-/// own memory is pageable, and the thread is kept as long.
+/// Notes that this thread begins to fill pinned memory, because your own memory is pageable. The next operation that the
+/// thread submits copies from there, and the trace shows it from this moment.
 #[inline]
 pub fn stage() {
     if is_on() {
@@ -118,10 +120,10 @@ pub fn stage() {
     }
 }
 
-/// Names and values that the program gives to a span or an event of its own.
+/// Names and values that you give to a span or an event of your own.
 pub type Fields = Vec<(Cow<'static, str>, String)>;
 
-/// Runs `work`, which asks the driver for memory, and notes the time that it took.
+/// Runs `work`, which asks the driver for memory, and notes how long it took.
 #[cold]
 #[track_caller]
 pub(crate) fn allocation<T>(device: &Arc<dyn hal::Device>, bytes: u64, work: impl FnOnce() -> T) -> T {
@@ -129,13 +131,13 @@ pub(crate) fn allocation<T>(device: &Arc<dyn hal::Device>, bytes: u64, work: imp
     span("allocation", Location::caller(), SpanKind::Allocation { device: device.id, bytes }, work)
 }
 
-/// Notes a moment on this thread; `place` is the program's line, where one is known.
+/// Notes a moment on this thread. `place` is your line, if we know it.
 #[cold]
 pub fn instant(label: &'static str, place: Option<&'static Location<'static>>, kind: InstantKind) {
     note_instant(Cow::Borrowed(label), place.map(self::place).unwrap_or_default(), kind);
 }
 
-/// Notes how much of a device's memory is in use, and how much the pool holds.
+/// Notes how many bytes of device memory are in use, and how many the pool holds.
 #[cold]
 pub(crate) fn memory(device: &Arc<dyn hal::Device>, used: u64, held: u64) {
     let Some(device) = devices::find(device) else { return };
@@ -154,20 +156,20 @@ fn timeline_point(point: Point) -> gpustream_timeline::Point {
     gpustream_timeline::Point { stream: point.stream.get().get(), number: point.number }
 }
 
-/// Notes a span on this thread, with its `time` on the clock of [`now`].
+/// Notes a span on this thread. `time` is on the clock of [`now`].
 #[cold]
 pub fn note_span(time: Range<Nanos>, label: Cow<'static, str>, place: SourceLine, kind: SpanKind) {
     notes::note(Record::Span(Span { thread: thread::current(), time, label, place, kind }));
 }
 
-/// Notes a moment on this thread, which is now.
+/// Notes the current moment on this thread.
 #[cold]
 pub fn note_instant(label: Cow<'static, str>, place: SourceLine, kind: InstantKind) {
     let (thread, time) = (thread::current(), now());
     notes::note(Record::Instant(Instant { thread, time, label, place, kind }));
 }
 
-/// Makes up the operation of that number, for tests.
+/// Makes up an operation with that number, for tests.
 #[cfg(test)]
 fn made_up(number: u64, work: WorkKind) -> gpustream_timeline::Operation {
     gpustream_timeline::Operation {

@@ -11,10 +11,10 @@ use super::device::{Times, TracedDevice};
 use super::is_heard;
 use crate::sync::{Mutex, lock};
 
-/// The most notes that wait to be collected, and the most operations that have not run.
+/// How many notes may wait to be collected, and how many operations may not have run yet.
 pub(super) const MOST: usize = 1 << 17;
 
-/// An operation that was submitted, with what will tell when it ran.
+/// An operation that was submitted, and where its times will come from.
 pub(super) struct PendingOperation {
     pub(super) operation: Operation,
     pub(super) device: Arc<TracedDevice>,
@@ -37,7 +37,7 @@ struct Notes {
 static NOTES: Mutex<Notes> = Mutex::new(Notes { queue: VecDeque::new(), lost: 0 });
 
 impl PendingOperation {
-    /// Gives back the events of an operation that will not be asked about.
+    /// Gives up on the operation's times: returns its events to the device.
     pub(super) fn forget(self) -> Operation {
         self.device.give_back_times(self.times);
         self.operation
@@ -56,10 +56,10 @@ pub(super) fn expect(pending: PendingOperation) {
     }
 }
 
-/// Puts a note into the queue; one for which there is no room, or that nobody will ask for, comes back.
+/// Queues a note. Returns it if the queue is full or no listener is left.
 fn put(note: Note) -> Option<Note> {
     let mut notes = lock(&NOTES);
-    // With the lock held: the last listener empties the queue when it is no longer counted.
+    // We ask with the lock held, because the last listener empties the queue once it is no longer counted.
     if !is_heard() && !matches!(note, Note::Other(Record::Thread(_))) {
         return Some(note);
     }
@@ -71,7 +71,7 @@ fn put(note: Note) -> Option<Note> {
     Some(note)
 }
 
-/// Takes the notes out, with the number of those for which there was no room.
+/// Takes all notes out. Also returns how many were lost because the queue was full.
 pub(super) fn take() -> (VecDeque<Note>, u64) {
     let mut notes = lock(&NOTES);
     (mem::take(&mut notes.queue), mem::take(&mut notes.lost))

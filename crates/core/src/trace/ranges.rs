@@ -1,4 +1,4 @@
-//! Ranges with the operations' labels, for the profilers of vendors.
+//! Ranges with the operations' labels, for the vendors' profilers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,17 +7,17 @@ use gpustream_hal::{self as hal, Result};
 
 use super::{LISTENERS, RANGES};
 
-/// Makes the driver calls of a device's operations ranges in its vendor's profiler, until the process ends.
+/// Shows each operation's driver calls as a range in the vendor's profiler, until the process ends.
 ///
 /// # Errors
-/// [`Unsupported`](hal::ErrorKind::Unsupported) if there is no such profiler, with what is missing.
+/// [`Unsupported`](hal::ErrorKind::Unsupported) if there is no such profiler. The error says what is missing.
 pub fn show_ranges(device: &Arc<dyn hal::Device>) -> Result<()> {
     device.range_begin()?;
     LISTENERS.fetch_or(RANGES, Ordering::Relaxed);
     Ok(())
 }
 
-/// A range on this thread, until it is dropped: a driver call that fails or unwinds ends its range, too.
+/// A range on this thread, until it is dropped. So the range also ends if the driver call fails or unwinds.
 pub(super) struct Range<'a>(Option<&'a dyn hal::Device>);
 
 impl<'a> Range<'a> {

@@ -1,4 +1,4 @@
-//! One operation on its way to the driver, with what tells when it ran.
+//! One operation on its way to the driver, and how we time it.
 
 use std::borrow::Cow;
 use std::mem;
@@ -21,13 +21,12 @@ pub(crate) struct InStream {
     pub(crate) point: Point,
     /// The points that the stream has waited for since its last operation.
     pub(crate) after: Vec<Point>,
-    /// Whether all work of the driver's stream is this library's, and waits for nothing but what the library has made it
-    /// wait for.
+    /// True if only this library submits to the driver's stream, so that its work waits for nothing that we don't know of.
     pub(crate) is_exclusive: bool,
 }
 
-/// Makes the calls of an operation, in a range for the vendors' profilers, and notes the operation where somebody
-/// traces the device.
+/// Makes an operation's driver calls, in a range for the vendors' profilers. If the device is traced, also notes the
+/// operation.
 #[cold]
 pub(crate) fn submission(
     device: &Arc<dyn hal::Device>,
@@ -69,8 +68,8 @@ pub(crate) fn submission(
     result
 }
 
-/// A submission whose calls are being made. Dropping the value ends one whose calls panicked: those of another library are
-/// made by a closure of the program's.
+/// A submission whose calls are being made. Your closure may make them, for another library, and may panic. Then dropping
+/// this value ends the submission.
 struct Begun<'a> {
     device: &'a TracedDevice,
     stream: RawStream,

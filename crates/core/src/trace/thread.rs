@@ -1,4 +1,4 @@
-//! The threads' numbers, and the library's thread that collects.
+//! The threads' numbers, and our thread that collects the notes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use super::collector::{self, Finished};
 use super::{is_heard, notes};
 use crate::process;
 
-/// The pause between two looks at the devices.
+/// How long we pause between two looks at the devices.
 const PAUSE: Duration = Duration::from_millis(5);
 
 thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
-    /// The time at which the thread began to fill the pinned memory of the copy that it submits next.
+    /// When this thread began to fill the pinned memory for its next copy.
     static STAGING: Cell<Option<Nanos>> = const { Cell::new(None) };
 }
 
-/// Returns this thread's number, from 1. The first call tells the listeners of the thread.
+/// Returns this thread's number, from 1. The first call on a thread introduces it to the listeners.
 pub(super) fn current() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let known = NUMBER.get();
@@ -47,12 +47,12 @@ pub(super) fn take_staging() -> Option<Nanos> {
     STAGING.take()
 }
 
-/// Lets a millisecond pass.
+/// Sleeps for a millisecond.
 pub(super) fn pause() {
     thread::sleep(Duration::from_millis(1));
 }
 
-/// Makes sure that the library's thread collects for as long as anybody listens. If no thread can be started, notes wait for the
+/// Makes sure that our thread collects as long as there is a listener. If we cannot start a thread, the notes wait for the
 /// end of the trace.
 pub(super) fn run() {
     static RUNS: AtomicBool = AtomicBool::new(false);
@@ -65,7 +65,7 @@ pub(super) fn run() {
             thread::park_timeout(PAUSE);
         }
         RUNS.store(false, Ordering::Release);
-        // A listener may have come between the last look and the line above, and have seen the thread running.
+        // A listener may have come after the last look, and not have started a thread because this one still seemed to run.
         if is_heard() && !process::is_ending() {
             run();
         }

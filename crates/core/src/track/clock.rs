@@ -4,12 +4,13 @@ use smallvec::SmallVec;
 
 use super::{Point, StreamId};
 
-/// The points that something comes after: for each stream, the number up to which its submissions come before. The list
-/// is short, because programs have few streams that hand work to each other; eight entries fit without allocating.
+/// The points that something comes after. For each stream there is one number, and the stream's submissions up to that
+/// number come before. The list is short, because in most programs only a few streams hand work to each other. Eight
+/// entries fit without allocating.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Clock(SmallVec<[(StreamId, u64); 8]>);
 
-/// Most clocks are empty, those of streams that have waited for no other, and their copies copy nothing.
+/// Most clocks are empty, because most streams have never waited for another one. Copying an empty clock copies nothing.
 impl Clone for Clock {
     #[inline]
     fn clone(&self) -> Self {
@@ -26,13 +27,13 @@ impl Clone for Clock {
 }
 
 impl Clock {
-    /// Returns whether the clock's owner already comes after `point`.
+    /// Returns true if the clock's owner already comes after `point`.
     #[inline]
     pub fn covers(&self, point: Point) -> bool {
         self.0.iter().any(|&(stream, number)| stream == point.stream && number >= point.number)
     }
 
-    /// Adds `point`, and with it everything that precedes `point` in its stream.
+    /// Adds `point`, and with it everything before it in its stream.
     pub fn advance(&mut self, point: Point) {
         match self.0.iter_mut().find(|entry| entry.0 == point.stream) {
             Some(entry) => entry.1 = entry.1.max(point.number),
@@ -55,7 +56,7 @@ impl Clock {
         self.0.len()
     }
 
-    /// Keeps the entries for which `keep` holds.
+    /// Keeps only the entries that pass `keep`.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(Point) -> bool) {
         self.0.retain(|&mut (stream, number)| keep(Point { stream, number }));
     }

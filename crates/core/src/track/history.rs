@@ -140,7 +140,7 @@ impl History {
         true
     }
 
-    /// Like [`insert`](Self::insert). Returns true if the use is of all the memory, which then has one segment.
+    /// Like [`insert`](Self::insert). Returns true if the use covers all the memory. Then the history has one segment.
     #[inline]
     pub(crate) fn insert_whole(&mut self, range: &Range<usize>, mode: Mode, new: impl Fn() -> Use) -> bool {
         let whole = matches!(self.segments.as_slice(), [one] if range.start == 0 && range.end == one.end);
@@ -215,7 +215,8 @@ impl History {
         self.segments[first..last].iter_mut().for_each(|segment| segment.written = written);
     }
 
-    /// Returns true if all uses are by `stream`. To be cheap, it says no if there are several segments.
+    /// Returns true if all uses are by `stream`. To be cheap, it may say no although they are, namely if there are several
+    /// segments.
     #[inline]
     pub(crate) fn is_only(&self, stream: StreamId) -> bool {
         let [one] = self.segments.as_slice() else { return false };

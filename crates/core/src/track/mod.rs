@@ -2,8 +2,9 @@
 //!
 //! Every stream numbers its submissions, and a [`Point`] is one such number. Each allocation has a [`History`]: for each
 //! range of bytes it remembers the last writer and the readers since then. Each stream has a [`Clock`]: for every other
-//! stream, the number up to which this stream comes after it. To order a new access, we look in the history for uses that it
-//! conflicts with. If the clock already covers a use, there is nothing to do. If not, we need a wait.
+//! stream, a number. This stream comes after that stream's submissions up to the number. To order a new access, we look in
+//! the history for uses that it conflicts with. If the clock already covers a use, there is nothing to do. If not, we must
+//! add a wait.
 //!
 //! This layer is pure logic on numbers and byte ranges: it has no driver, no locks and no memory.
 
@@ -64,14 +65,14 @@ pub struct Point {
     pub number: u64,
 }
 
-/// Who orders operations on the same memory.
+/// Who must order operations on the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tracking {
-    /// The library, which adds the waits that are missing, and no others.
+    /// The library does. It adds the waits that are missing, and no others.
     #[default]
     Auto,
-    /// The user, for whom a missing wait is an [`Hazard`](gpustream_hal::ErrorKind::Hazard) that names both
+    /// You do. If a wait is missing, you get the error [`Hazard`](gpustream_hal::ErrorKind::Hazard), which names both
     /// operations with file and line.
     Strict,
 }

@@ -1,4 +1,4 @@
-//! A test of the history against a naive one, in which every byte remembers its own uses.
+//! Tests the history against a naive one that remembers the uses of every single byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -43,7 +43,7 @@ enum Step {
         mode: Mode,
     },
     SetWritten(Range<usize>),
-    /// Everything up to a share of the stream's numbers is done.
+    /// On each stream, the first part of the submissions is done.
     Done {
         stream: u64,
         share: u8,

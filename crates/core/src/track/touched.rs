@@ -17,7 +17,7 @@ impl Touched {
         self.0.iter()
     }
 
-    /// Adds a use. Returns `false` if one of the ranges already has that use.
+    /// Adds a use. Returns false if one of the ranges already has it.
     #[inline]
     pub(crate) fn add(&mut self, range: &Range<usize>, mode: Mode) -> bool {
         let at = self.0.partition_point(|(old, _)| old.end <= range.start);
@@ -33,11 +33,11 @@ impl Touched {
 
     #[inline(never)]
     fn insert(&mut self, range: &Range<usize>, mode: Mode) {
-        // Ranges that touch the new one on either side are taken along, so that they can be joined.
+        // We also take the ranges that touch the new one on either side, so that we can join them.
         let first = self.0.partition_point(|(old, _)| old.end < range.start);
         let last = self.0.partition_point(|(old, _)| old.start <= range.end);
         let mut pieces = Self::default();
-        // The new use is entered up to `done`.
+        // We have entered the new use up to `done`.
         let mut done = range.start;
         for (old, old_mode) in &self.0[first..last] {
             let both = old.start.clamp(range.start, range.end)..old.end.clamp(range.start, range.end);
@@ -54,7 +54,7 @@ impl Touched {
         self.0.insert_many(first, pieces.0);
     }
 
-    /// Adds a range, which may be empty, behind the others.
+    /// Adds a range after the others. It may be empty.
     fn push(&mut self, range: Range<usize>, mode: Mode) {
         if range.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Touched {
     }
 }
 
-/// Returns a mode's strength: a stronger use is ordered with everything that a weaker one is ordered with.
+/// Returns a mode's strength. A stronger use must be ordered with everything that a weaker one must be ordered with.
 fn strength(mode: Mode) -> u8 {
     match mode {
         Mode::Shared => 0,
@@ -90,7 +90,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte has the strongest use made of it; the list is sorted, and as short as can be.
+        /// Every byte has its strongest use, and the list is sorted and as short as possible.
         #[test]
         fn bytes_have_their_strongest_use(uses in uses()) {
             let mut touched = Touched::default();

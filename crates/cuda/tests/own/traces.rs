@@ -9,7 +9,7 @@ use std::thread;
 
 use fake_cuda::{Cupti, CuptiRan};
 pub(crate) use fake_cuda::{Cupti as Library, CuptiRan as Recorded};
-use gpustream_hal::{Device, ErrorKind, TraceClock, WorkKind};
+use gpustream_hal::{CopyDirection, Device, ErrorKind, TraceClock, WorkKind};
 
 use crate::backends::startup::in_own_process;
 use crate::backends::stream;

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gpustream::hal::{HostFn, RawEvent, RawStream, Work};
+use gpustream::hal::{Fill, HostFn, RawEvent, RawStream, Work};
 use gpustream::{
     BackendName, Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result,
     Stream,
@@ -329,14 +329,14 @@ impl Paper {
             Work::Fill(Fill { dst, pattern, count }) => {
                 self.op("fill", stream, vec![write(dst.0, count * pattern.width())]);
             }
-            Work::CopyToDevice { dst, src, bytes } => {
-                self.op("copy_to_device", stream, vec![read(src as usize, bytes), write(dst.0, bytes)]);
-            }
-            Work::CopyToHost { dst, src, bytes } => {
-                self.op("copy_to_host", stream, vec![read(src.0, bytes), write(dst as usize, bytes)]);
-            }
-            Work::CopyOnDevice { dst, src, bytes } => {
-                self.op("copy_on_device", stream, vec![read(src.0, bytes), write(dst.0, bytes)]);
+            Work::Copy(copy) => {
+                let name = match copy.direction() {
+                    CopyDirection::ToDevice => "copy_to_device",
+                    CopyDirection::ToHost => "copy_to_host",
+                    _ => "copy_on_device",
+                };
+                let [from, to] = [copy.src, copy.dst].map(|end| end.address().0);
+                self.op(name, stream, vec![read(from, copy.bytes), write(to, copy.bytes)]);
             }
             // The only kernel takes triples: the address, the number of bytes, and whether it writes.
             Work::Kernel { args, .. } => {

@@ -1,6 +1,6 @@
 //! A HIP 7 that reads `hipMemsetParams` in the order that AMD documents, which differs from AMD's headers.
 
-use gpustream_hal::{ErrorKind, FillPattern, GraphNode, GraphSize, PinnedOptions, Work};
+use gpustream_hal::{Copy1d, ErrorKind, Fill, FillPattern, GraphNode, GraphSize, PinnedOptions, Work};
 
 use crate::backends::{Vendor, names, startup::in_own_process, stream};
 use crate::{Options, VENDOR, backend, load_with, options};

@@ -9,7 +9,7 @@ use fake_hip::{Rocprofiler, RocprofilerRan};
 pub(crate) use fake_hip::{
     Rocprofiler as Library, RocprofilerRan as Recorded, RocprofilerSubmitted as Submitted,
 };
-use gpustream_hal::{Device, ErrorKind, TraceClock, WorkKind, trace};
+use gpustream_hal::{CopyDirection, Device, ErrorKind, TraceClock, WorkKind, trace};
 
 use crate::backends::traces::{assert_all_are_read, kernel, operations, submit, take};
 use crate::backends::{Vendor, startup::in_own_process};

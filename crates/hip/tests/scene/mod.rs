@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fake_hip::{Call, Recorder};
 use gpustream_hal::{
-    Copy3d, CopyEnd, Device, EventOptions, FillPattern, GraphNode, GraphSize, GraphUpdate, LaunchConfig,
-    ManagedAdvice, PinnedOptions, StreamOptions, WaitPolicy, WaitValue, Work,
+    Copy1d, Copy3d, CopyEnd, Device, EventOptions, Fill, FillPattern, GraphNode, GraphSize, GraphUpdate,
+    LaunchConfig, ManagedAdvice, PinnedOptions, StreamOptions, WaitPolicy, WaitValue, Work,
 };
 
 /// Adds one to the counter that `data` points to.

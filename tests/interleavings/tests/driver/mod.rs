@@ -27,10 +27,8 @@ pub(crate) const COPY: u32 = u32::MAX;
 /// Returns the value that stands for an operation among the steps.
 fn step_of(work: &Operation<'_>) -> u32 {
     match work {
-        Operation::Fill { pattern: FillPattern::U8(value), .. } => u32::from(*value),
-        Operation::Fill { pattern: FillPattern::U16(value), .. } => u32::from(*value),
-        Operation::Fill { pattern: FillPattern::U32(value), .. } => *value,
-        Operation::CopyOnDevice { .. } | Operation::CopyToDevice { .. } => COPY,
+        Operation::Fill(fill) => fill.pattern.value(),
+        Operation::Copy(_) => COPY,
         // SAFETY: the second argument of the model's only kernel is a `u32`.
         Operation::Kernel { args, .. } => unsafe { args[1].cast::<u32>().read() },
         _ => panic!("{work:?}"),

@@ -23,7 +23,8 @@ impl Allocators {
 impl Source for Allocators {
     fn alloc(&self, kind: MemoryKind, size: usize, bytes: usize) -> Result<Slab> {
         let slab = self.ask(kind, size, bytes)?;
-        // The host makes references there. Only of device memory drivers say how it is aligned.
+        // We check the alignment, because the host makes references there, and drivers only say how they align device
+        // memory.
         let least = if self.0.info().quirks.checked { 1 << bytes.trailing_zeros().min(8) } else { ALIGNED };
         if (slab.start | slab.host).is_multiple_of(least) {
             return Ok(slab);
@@ -31,8 +32,8 @@ impl Source for Allocators {
         // SAFETY: the slab is new.
         unsafe { self.free(kind, slab) };
         let message = format!(
-            "the driver gave {bytes} bytes of {} at {:#x}, which is no multiple of {least}; report this with the driver's \
-             version",
+            "the driver gave {bytes} bytes of {} at {:#x}, which is not a multiple of {least}; please report this, with the \
+             driver's version",
             kind.name(),
             slab.start
         );
@@ -43,7 +44,7 @@ impl Source for Allocators {
         memory::note_return();
         let device = self.0.clone();
         reentrancy::outside(move || {
-            // SAFETY: this function's contract. A failure leaves nothing to do.
+            // SAFETY: by this function's contract. If this fails, there is nothing that we could do.
             let _ = unsafe {
                 match kind {
                     MemoryKind::Device | MemoryKind::Managed => device.free(RawBuffer(slab.start)),
@@ -88,15 +89,17 @@ impl Allocators {
         Ok(Slab { start: address?.0, size, host: host as usize })
     }
 
-    /// Checks that the device and the host together can hold so many bytes. A driver hands out addresses of managed memory
-    /// for more than that, and the system kills the process when it uses them.
+    /// Checks that the device and the host together can hold this many bytes. A driver would hand out managed memory for
+    /// more than that, and the system would kill the process when it uses the memory.
     fn check_room(&self, bytes: usize) -> Result<()> {
         let (device, host) = (self.0.info().total_memory, host_memory::total());
         if bytes as u64 <= device.saturating_add(host) {
             return Ok(());
         }
         let (device, host) = (Bytes(device), Bytes(host));
-        let message = format!("managed memory has to fit into the device's {device} and the host's {host}");
+        let message = format!(
+            "managed memory must fit into the device's {device} and the host's {host} together; ask for less"
+        );
         Err(Error::new(ErrorKind::OutOfMemory, message))
     }
 }
@@ -110,10 +113,10 @@ mod tests {
 
     use super::*;
 
-    /// Gives memory that is aligned to `self.0` bytes alone, and counts what is not freed.
+    /// A driver whose memory is aligned to only `self.0` bytes. Counts what is not freed.
     struct Crooked(usize, AtomicI32);
 
-    // SAFETY: the host touches no such memory, and no host function is called.
+    // SAFETY: the host does not touch this memory, and no host function is called.
     unsafe impl Model for Crooked {
         fn call(&self, call: Call<'_>) -> Result<usize> {
             match call {

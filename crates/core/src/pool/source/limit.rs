@@ -1,4 +1,4 @@
-//! The program's limit of device memory, for what the pools ask for.
+//! Your limit on device memory, applied to what the pools ask for.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(in crate::pool) struct Limit<S> {
     budget: Arc<Budget>,
 }
 
-/// Returns whether memory of the kind counts: `DeviceOptions::memory_limit` has the reasons.
+/// Returns true if memory of this kind counts. `DeviceOptions::memory_limit` says why.
 const fn counts(kind: MemoryKind) -> bool {
     match kind {
         MemoryKind::Device | MemoryKind::Managed | MemoryKind::Array | MemoryKind::Texels => true,
@@ -26,22 +26,23 @@ impl<S> Limit<S> {
         Self { source, budget: Budget::new(most) }
     }
 
-    /// Counts `size` bytes that are being asked for. They count until they are [given back](Self::give_back).
+    /// Counts `size` bytes that we are about to ask for. They count until we [give them back](Self::give_back).
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`](gpustream_hal::ErrorKind::OutOfMemory) beyond the limit; nothing is counted then.
+    /// [`ErrorKind::OutOfMemory`](gpustream_hal::ErrorKind::OutOfMemory) if that exceeds the limit. Then nothing is
+    /// counted.
     pub(in crate::pool) fn take(&self, kind: MemoryKind, size: usize) -> Result<()> {
         if counts(kind) { self.budget.take(size) } else { Ok(()) }
     }
 
-    /// Counts `size` bytes no longer.
+    /// Stops counting `size` bytes.
     pub(in crate::pool) fn give_back(&self, kind: MemoryKind, size: usize) {
         if counts(kind) {
             self.budget.give_back(size);
         }
     }
 
-    /// Counts device memory that is no slab, for as long as the share lives.
+    /// Counts device memory that is not a slab, for as long as the share lives.
     ///
     /// # Errors
     /// As for [`take`](Self::take).
@@ -69,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// Has room for nothing above 100 bytes.
+    /// A source with room for at most 100 bytes at a time.
     struct Small;
 
     impl Source for Small {
@@ -93,7 +94,7 @@ mod tests {
                 && limit.alloc(MemoryKind::Managed, 100, 100).is_err()
         );
         let other = limit.alloc(MemoryKind::Device, 50, 50).unwrap();
-        // SAFETY: nobody uses the slabs.
+        // SAFETY: nothing uses the slabs.
         unsafe {
             limit.free(MemoryKind::Device, slab);
             limit.free(MemoryKind::Device, other);

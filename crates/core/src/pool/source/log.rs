@@ -1,4 +1,4 @@
-//! Allocations as listeners to traces hear of them.
+//! Notes allocations for traces.
 
 use std::sync::Arc;
 

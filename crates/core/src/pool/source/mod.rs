@@ -1,4 +1,5 @@
-//! Sources of memory, each around one small interface and on top of another: the limit asks the log, the log the driver.
+//! Sources of memory. They all have one small interface, so we can stack them: the limit asks the log, and the log asks the
+//! driver.
 
 mod allocators;
 mod limit;
@@ -25,14 +26,14 @@ pub(super) trait Source {
     /// Gives a slab back.
     ///
     /// # Safety
-    /// The slab came from here. All its uses are done, and nobody holds any of it.
+    /// The slab came from here, all its uses are done, and no block holds any of it.
     unsafe fn free(&self, kind: MemoryKind, slab: Slab);
 }
 
-/// The source of a device's memory.
+/// Where a device's pools get memory.
 pub(super) type DeviceMemory = Limit<Log<Allocators>>;
 
-/// Returns the source of a device's memory, of which `most` bytes may be reserved.
+/// Returns where a device's pools get memory. They may reserve at most `most` bytes.
 pub(super) fn device_memory(device: Arc<dyn hal::Device>, most: Option<u64>) -> DeviceMemory {
     Limit::new(Log::new(device.clone(), Allocators::new(device)), most)
 }
