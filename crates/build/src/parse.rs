@@ -12,6 +12,7 @@ mod globals;
 mod instances;
 mod kernel;
 mod preprocess;
+mod promises;
 mod reachable;
 mod read_only;
 mod shared;
