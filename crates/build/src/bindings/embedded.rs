@@ -11,7 +11,7 @@ use crate::backend::Backend;
 use crate::compile::assertions::assertions;
 use crate::compile::{Common, Image};
 use crate::diagnostic::{Error, Result};
-use crate::headers::{for_devices, renamed, write_if_changed};
+use crate::headers::{FOLDER, for_devices, renamed, write_if_changed};
 use crate::signature::Module;
 use crate::unit::Unit;
 
@@ -56,7 +56,7 @@ pub(super) fn headers(unit: &Unit, common: &Common) -> Result<String> {
             }
             // These are unpacked once for all files.
             None if header.name.starts_with("gpustream/") => {
-                format!("include_str!({:?})", format!("gpustream-include/{}", header.name))
+                format!("include_str!({:?})", format!("{FOLDER}/{}", header.name))
             }
             None => literal(&header.text),
         };
