@@ -141,7 +141,7 @@ fn docs_or(docs: &[String], instead: &str) -> String {
     if docs.is_empty() {
         return instead.to_owned();
     }
-    docs.iter().map(|line| format!("{line}\n")).collect()
+    docs.iter().flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Returns a kernel's field of `Kernels`. A template's has one element for each instance.

@@ -12,20 +12,20 @@
 
 mod branches;
 mod counters;
-mod declarations;
-mod declare;
 mod edits;
 mod emit;
+mod find_variables;
 mod groups;
 mod inline;
 mod lanes;
 mod meetings;
-mod names;
 mod order;
+mod plain_declarations;
 mod progression;
 mod row_facts;
 mod side_by_side;
 mod steps;
+mod unique_names;
 mod variables;
 mod waits;
 mod writes;
@@ -34,8 +34,8 @@ use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-use self::declare::declare;
 use self::emit::Emitter;
+use self::find_variables::find_variables;
 use self::progression::Course;
 pub(crate) use self::steps::Refusal;
 use self::steps::Steps;
@@ -247,10 +247,10 @@ fn plainer(
     waits: &Waits,
     rewrites: usize,
 ) -> std::result::Result<Option<String>, Refusal> {
-    if let Some(plain) = declarations::plain(text, kernel) {
+    if let Some(plain) = plain_declarations::plain(text, kernel) {
         return Ok(Some(plain));
     }
-    if let Some(named) = names::own(text, kernel, waits)? {
+    if let Some(named) = unique_names::own(text, kernel, waits)? {
         return Ok(Some(named));
     }
     let in_calls = || inline::first_call(text, root, kernel, waits, rewrites);
@@ -292,7 +292,7 @@ fn as_loops(
             variables.add(of_parameter(text, function, parameter, declarator));
         }
     }
-    declare(text, waits, body, None, &mut variables);
+    find_variables(text, waits, body, None, &mut variables);
     variables.decide(body);
     let mut steps = Steps::new(&variables);
     let list = steps.of_body(body)?;
@@ -304,7 +304,7 @@ fn as_loops(
         reason: format!("no loop can keep the variable `{}`", variable.name),
     })?;
     let name = format!("gs_loops_{index}_{}", kernel.name);
-    let heading = (&*name, &*attributes, &text[parameters.byte_range()]);
+    let heading = (&*name, attributes, &text[parameters.byte_range()]);
     let code = definition(text, kernel, function, heading, &body);
     Ok((Second { name, code, end: whole(function).end_byte() }, strides))
 }

@@ -103,7 +103,7 @@ fn launcher(method: &str, shape: &str, takes: &str, body: &str, names: &Names<'_
         let list: Vec<_> = params.iter().map(|&i| format!("`{}`", kernel.params[i].name)).collect();
         if list.is_empty() { String::new() } else { text.replace("{}", &list.join(", ")) }
     };
-    let requirements: String = requires.iter().map(|clause| format!("\n* `{}`", clause.text)).collect();
+    let requirements: String = requires.iter().flat_map(|clause| ["\n* `", &clause.text, "`"]).collect();
     let parameters = names.args.iter().enumerate();
     let parameters = parameters.map(|(number, arg)| format!("{arg}: {},\n", argument_type(kernel, number)));
     // The macro that writes an `unsafe fn` can see neither where angle brackets end nor where a `where` does.

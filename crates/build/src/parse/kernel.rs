@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
+use super::kernel_templates::Instances;
 use super::preprocess::Parts;
-use super::templates::Instances;
 use super::types::{Place, Shape, scope};
 use super::{Context, File, child_of_kind, children, declared, doc, function_name, named, shared, visit};
 use crate::contract::Contract;
@@ -59,7 +59,7 @@ impl<'a> File<'a> {
             generics,
             instances,
             contract: Contract::default(),
-            strided: self.calls.loops(&source.text, body),
+            strided: self.uses.loops(&source.text, body),
             shares: shared::is_in(&source.text[body.byte_range()]),
             function: names,
             name,

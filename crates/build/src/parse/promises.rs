@@ -46,7 +46,7 @@ impl<'a> File<'a> {
 
     /// Adds the condition `cooperative` if the kernel can reach a barrier of the whole grid.
     fn add_cooperative(&mut self, contract: &mut Contract, node: Node<'a>, kernel: &Kernel) {
-        if contract.cooperative || !self.calls.meets(&self.source.text, node) {
+        if contract.cooperative || !self.uses.meets(&self.source.text, node) {
             return;
         }
         contract.cooperative = true;
@@ -117,7 +117,7 @@ impl<'a> File<'a> {
             }
         }
         if !contract.bounds_below(&Expr::Launch(LaunchValue::Shared))
-            && let Some(array) = self.calls.first_of(&source.text, node, &self.dynamic_shared)
+            && let Some(array) = self.uses.first_of(&source.text, node, &self.dynamic_shared)
         {
             refuse(
                 name_range.clone(),

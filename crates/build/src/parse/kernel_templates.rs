@@ -217,7 +217,9 @@ impl<'a> File<'a> {
         {
             match products(&mut self.types, &parameters, lists) {
                 Ok(products) => {
-                    products.into_iter().for_each(|arguments| add(&mut instances, arguments, false))
+                    for arguments in products {
+                        add(&mut instances, arguments, false);
+                    }
                 }
                 Err((message, help)) => failed.push(source.diagnostic(range.clone(), message, help)),
             }
