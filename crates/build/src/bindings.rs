@@ -1,5 +1,6 @@
 //! Generates the Rust: one struct per file, with a typed launcher for each kernel.
 
+mod conditions;
 mod definitions;
 mod embedded;
 mod fill;

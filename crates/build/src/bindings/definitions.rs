@@ -38,7 +38,7 @@ const MEMBER: &str = r"
 pub {{name}}: {{ty}},
 ";
 
-/// What fills a gap. Its offset is part of its name.
+/// A member in place of padding. Its offset is part of its name.
 const PADDING: &str = r"
 /// Padding.
 pub {{name}}: __gpustream::Padding<{{size}}>,
@@ -85,7 +85,7 @@ fn of_struct(definition: &Struct) -> String {
     )
 }
 
-/// Returns the member that fills a gap, if there is one.
+/// Returns the member in place of the padding between two offsets, if there is any.
 fn padding(definition: &Struct, from: usize, to: usize) -> String {
     if from >= to {
         return String::new();

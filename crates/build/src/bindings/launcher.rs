@@ -2,36 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use super::conditions::{check, expression, violated};
 use super::fill::fill;
-use super::names::fresh;
+use super::names::{Names, fresh};
 use super::{docs_or, generic};
-use crate::contract::{Clause, Contract, Covers, Expr, LaunchValue, Operator};
+use crate::contract::{Contract, Covers, Expr};
 use crate::names::{identifier, parameter};
 use crate::signature::Kernel;
 use crate::types::{Object, ParamType, Scalar, ValueType};
-
-/// A kernel, and the names that its launchers use for their own values.
-struct Names<'a> {
-    kernel: &'a Kernel,
-    stream: String,
-    launch: String,
-    config: String,
-    args: Vec<String>,
-    /// The kernel's file and line.
-    place: &'a str,
-}
-
-impl Names<'_> {
-    /// Returns true if an argument is an `Option`.
-    fn is_optional(&self, param: usize) -> bool {
-        self.kernel.contract.optional.contains(&param)
-    }
-
-    /// Returns a name for one of the launcher's own values that no parameter has.
-    fn fresh(kernel: &Kernel, name: &str) -> String {
-        fresh(name, |name| kernel.params.iter().any(|param| param.name == name))
-    }
-}
 
 /// Returns the launchers of a kernel. `place` says where it is, and `values` are the types in the bindings that
 /// are values too.
@@ -55,7 +33,7 @@ pub(super) fn launchers(kernel: &Kernel, values: &[&str], place: &str) -> String
     }
 }
 
-// Each function around a driver's call costs time, so all launchers are inlined.
+/// A launcher. It is always inlined, because each function around a driver's call costs time.
 const LAUNCHER: &str = r"
 /// {{docs}}
 /// {{requires}}
@@ -340,31 +318,6 @@ fn view(param: usize, names: &Names<'_>) -> String {
     format!("let {binding}{arg} = {view}({arg});\n")
 }
 
-const CHECK: &str = r"
-if !({{holds}}) {
-    return Err({{violated}});
-}
-";
-
-/// Returns the check of a condition. If an optional argument is missing, conditions on its length hold.
-fn check(clause: &Clause, names: &Names<'_>) -> String {
-    let (left, right) = (expression(&clause.left, names), expression(&clause.right, names));
-    let holds = if clause.left.computes() || clause.right.computes() {
-        format!("(|| Some({left} {} {right}))() == Some(true)", clause.comparison)
-    } else {
-        format!("{left} {} {right}", clause.comparison)
-    };
-    let lengths = clause.left.lengths().chain(clause.right.lengths());
-    let mut absent: Vec<_> = lengths.filter(|i| names.is_optional(*i)).collect();
-    absent.dedup();
-    let absent = absent.into_iter().map(|i| format!("{}.is_none() || ", names.args[i]));
-    fill!(
-        CHECK,
-        holds = absent.collect::<String>() + &holds,
-        violated = violated(&clause.text, &[&clause.left, &clause.right], names),
-    )
-}
-
 /// Returns the statement that makes a bool a byte. C++ and Rust agree on a bool's two values, and as a byte it
 /// is plain data.
 fn bool_as_byte(param: usize, names: &Names<'_>) -> String {
@@ -406,61 +359,4 @@ fn passed(param: usize, names: &Names<'_>) -> String {
 fn turbofish(kernel: &Kernel) -> String {
     let arguments = generic::arguments(kernel);
     if arguments.is_empty() { String::new() } else { format!("::<{arguments}>") }
-}
-
-/// Returns the error for a condition, with the values that violate it.
-fn violated(clause: &str, expressions: &[&Expr], names: &Names<'_>) -> String {
-    let kernel = names.kernel;
-    let mut values: Vec<(String, String)> = Vec::new();
-    for leaf in expressions.iter().flat_map(|expr| expr.values()) {
-        let label = label(leaf, kernel);
-        if values.iter().all(|(l, _)| *l != label) {
-            values.push((label, expression(leaf, names)));
-        }
-    }
-    let values: Vec<String> = values.into_iter().map(|(l, v)| format!("({l:?}, {v})")).collect();
-    format!("__gpustream::codegen::violated({:?}, {clause:?}, &[{}])", kernel.name, values.join(", "))
-}
-
-/// Returns a value as the contract writes it.
-fn label(leaf: &Expr, kernel: &Kernel) -> String {
-    const AXES: [&str; 3] = ["x", "y", "z"];
-    match leaf {
-        Expr::Param(i) => kernel.params[*i].name.clone(),
-        Expr::Len(i) => format!("len({})", kernel.params[*i].name),
-        Expr::Launch(LaunchValue::Grid(axis)) => format!("grid.{}", AXES[*axis]),
-        Expr::Launch(LaunchValue::Block(axis)) => format!("block.{}", AXES[*axis]),
-        Expr::Launch(LaunchValue::Shared) => "shared".to_owned(),
-        Expr::Literal(_) | Expr::Negate(_) | Expr::Binary(..) => String::new(),
-    }
-}
-
-/// Returns a Rust expression of type i128. It uses `?` on overflow, so it must be inside a closure that
-/// returns an Option.
-fn expression(expr: &Expr, names: &Names<'_>) -> String {
-    match expr {
-        Expr::Literal(value) => format!("{value}_i128"),
-        Expr::Param(i) => format!("({} as i128)", names.args[*i]),
-        Expr::Len(i) => {
-            let arg = &names.args[*i];
-            if names.is_optional(*i) {
-                return format!("({arg}.as_ref().map_or(0, |view| view.len()) as i128)");
-            }
-            format!("({arg}.len() as i128)")
-        }
-        Expr::Launch(LaunchValue::Grid(axis)) => format!("({}.grid[{axis}] as i128)", names.config),
-        Expr::Launch(LaunchValue::Block(axis)) => format!("({}.block[{axis}] as i128)", names.config),
-        Expr::Launch(LaunchValue::Shared) => format!("({}.dynamic_shared as i128)", names.config),
-        Expr::Negate(inner) => format!("{}.checked_neg()?", expression(inner, names)),
-        Expr::Binary(operator, left, right) => {
-            let method = match operator {
-                Operator::Add => "checked_add",
-                Operator::Subtract => "checked_sub",
-                Operator::Multiply => "checked_mul",
-                Operator::Divide => "checked_div",
-                Operator::Remainder => "checked_rem",
-            };
-            format!("{}.{method}({})?", expression(left, names), expression(right, names))
-        }
-    }
 }
