@@ -1,5 +1,5 @@
 //! Checks that arrows between modules go one way: in the crates below, no top-level module may import one that imports it,
-//! directly or through others.
+//! directly or through others. Checks also that a module with a folder is a file beside the folder.
 //!
 //! A module's files are `NAME.rs` and everything under `NAME/`. Its imports are the paths in them that start at the crate's root:
 //! `crate::NAME`, or as many `super` as lead there. If `lib.rs` re-exports a name, the name counts as its module's. We do not
@@ -37,6 +37,18 @@ fn no_module_imports_its_importer() {
 }
 
 #[test]
+fn folder_modules_are_files_beside_their_folders() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    for name in CRATES.into_iter().chain(["gpustream"]) {
+        let mut files = Vec::new();
+        read(&root.join(name).join("src"), "", &mut files);
+        let misnamed: Vec<_> =
+            files.iter().map(|(path, _)| path).filter(|path| path.ends_with("/mod.rs")).collect();
+        assert!(misnamed.is_empty(), "crates/{name}/src: write x.rs for x/mod.rs: {misnamed:?}");
+    }
+}
+
+#[test]
 fn cycle_is_named_and_its_lookalike_is_not() {
     let graph = |files: &[(&str, &str)]| {
         let owned = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
@@ -45,7 +57,7 @@ fn cycle_is_named_and_its_lookalike_is_not() {
     let through_another = graph(&[
         ("lib.rs", "mod a; mod b; mod c; pub use b::Beta;"),
         ("a.rs", "use crate::{Beta, std};"),
-        ("b/mod.rs", "mod deep;"),
+        ("b.rs", "mod deep;"),
         ("b/deep.rs", "fn f() { super::super::c::f() }"),
         ("c.rs", "fn f() -> crate::a::A { loop {} }"),
     ]);
@@ -118,8 +130,7 @@ fn imports(files: &[(String, String)]) -> Imports {
 
 /// Returns which module a file is, from the top-level one down: `queue/registry.rs` is `queue`, `registry`.
 fn module_of(path: &str) -> Vec<String> {
-    let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
-    path.split('/').map(str::to_owned).collect()
+    path.trim_end_matches(".rs").split('/').map(str::to_owned).collect()
 }
 
 /// Returns the paths in a source, each as its names: `use a::{b, c::d as e}` is `use a b` and `use a c d e`.

@@ -37,6 +37,9 @@ pub(crate) struct Included {
     pub(crate) written: String,
 }
 
+/// The folder of the unpacked headers, next to the bindings.
+pub(crate) const FOLDER: &str = "gpustream-include";
+
 /// Writes the device headers below `folder`, so that compilers find them with `-I`. Leaves unchanged files
 /// alone, because a compiler may be reading them.
 pub(crate) fn unpack(folder: &Path) -> Result<()> {

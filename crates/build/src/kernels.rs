@@ -9,7 +9,7 @@ use gpustream_hal::variables;
 
 use crate::backend::Backend;
 use crate::bindings;
-use crate::compile::{self, Image, Sums, search};
+use crate::compile::{self, Output, Sums, search};
 use crate::diagnostic::{Error, Result};
 use crate::headers::{self, write_if_changed};
 use crate::parse::Script;
@@ -220,11 +220,28 @@ impl Kernels {
         for warning in units.iter().flat_map(|unit| &unit.module.warnings) {
             cargo.warn(warning);
         }
-        let include_dir = out_dir.join("gpustream-include");
-        headers::unpack(&include_dir)?;
+        headers::unpack(&out_dir.join(headers::FOLDER))?;
+        let plan = self.plan(&units, cargo)?;
+        let common = self.common(&plan, out_dir);
+        let beside = units.iter().flat_map(|unit| &unit.searched);
+        for folder in common.searched.iter().chain(beside) {
+            if search::can_watch(folder, &common.out_dir) {
+                cargo.watch(folder);
+            }
+        }
+        let outputs = schedule::run(&units, &plan, &common, self.jobs, self.progress.as_ref())?;
+        let mut files = Vec::new();
+        for (unit, outputs) in units.iter().zip(outputs) {
+            files.push(bind(unit, outputs, &common, cargo)?);
+        }
+        bindings::index::write(&common.out_dir, units.iter().map(|unit| &*unit.module.name))?;
+        Ok(Built { files, out_dir: common.out_dir })
+    }
 
-        let plan = Plan::of(&self.wanted, &units).map_err(|error| {
-            let mut failed = refused(&units);
+    /// Decides what to compile with which compilers.
+    fn plan(&self, units: &[Unit], cargo: &mut Cargo) -> Result<Plan> {
+        let plan = Plan::of(&self.wanted, units).map_err(|error| {
+            let mut failed = refused(units);
             failed.join(error);
             failed
         })?;
@@ -234,71 +251,25 @@ impl Kernels {
         for compiler in plan.compilers() {
             cargo.watch(&compiler);
         }
+        Ok(plan)
+    }
+
+    /// Returns what all compilations have in common.
+    fn common(&self, plan: &Plan, out_dir: PathBuf) -> compile::Common {
         let own = self.flags.iter().map(|(_, flag)| flag.as_str());
         let of_variables = plan.cpu.iter().flat_map(|(compiler, _)| compiler.flags());
         let named = search::folders(own.chain(of_variables));
-        let searched: Vec<_> = self.absolute_includes().chain(named).collect();
-        let beside = units.iter().flat_map(|unit| &unit.searched);
-        for folder in searched.iter().chain(beside).filter(|folder| search::can_watch(folder, &out_dir)) {
-            cargo.watch(folder);
-        }
-        let common = compile::Common {
-            includes: std::iter::once(include_dir).chain(self.absolute_includes()).collect(),
+        compile::Common {
+            includes: std::iter::once(out_dir.join(headers::FOLDER))
+                .chain(self.absolute_includes())
+                .collect(),
             defines: self.defines.clone(),
             flags: self.flags.iter().map(|(backend, flag)| (*backend, search::absolute(flag))).collect(),
-            searched,
+            searched: self.absolute_includes().chain(named).collect(),
             sums: Sums::new(out_dir.clone()),
-            out_dir: out_dir.clone(),
+            out_dir,
             rebuild: self.rebuild,
-        };
-        let outputs = schedule::run(&units, &plan, &common, self.jobs, self.progress.as_ref())?;
-
-        let mut built = Built { files: Vec::new(), out_dir };
-        for (unit, outputs) in units.iter().zip(outputs) {
-            let mut images: Vec<Image> = Vec::new();
-            let mut code_objects = Vec::new();
-            let mut writable = Vec::new();
-            let mut file = BuiltFile {
-                path: unit.source.path.clone(),
-                bindings: common.out_dir.join(format!("{}.rs", unit.module.name)),
-                images: Vec::new(),
-                kernels: Vec::new(),
-                compile_time: Duration::ZERO,
-            };
-            for output in outputs {
-                file.compile_time += output.compile_time.unwrap_or_default();
-                file.kernels.extend(output.reports);
-                cargo.warn(&output.warnings);
-                let others = output.dependencies.iter().filter(|file| !file.starts_with(&common.out_dir));
-                others.for_each(|file| cargo.watch(file));
-                writable.extend(output.writable);
-                match output.image.backend {
-                    Backend::Hip => code_objects.push(output.image),
-                    Backend::Cpu | Backend::Cuda => images.push(output.image),
-                }
-            }
-            if !code_objects.is_empty() {
-                images.push(compile::hip::bundle(unit, &code_objects, &common)?);
-            }
-            writable.sort_unstable();
-            writable.dedup();
-            let unlisted = unit.module.unlisted(writable);
-            if !unlisted.is_empty() {
-                cargo.warn(&format!(
-                    "{}: kernels may write {}, and we cannot read the declaration, so launches of this file's kernels \
-                     never overlap; write it out at namespace level, outside templates, macros and `#if`s, or add `const` if no \
-                     kernel writes it",
-                    unit.source.path.display(),
-                    variables::list(&unlisted),
-                ));
-            }
-            let text = bindings::generate(unit, &images, &unlisted, &common)?;
-            write_if_changed(&file.bindings, text.as_bytes())?;
-            file.images = images.into_iter().map(|image| image.path).collect();
-            built.files.push(file);
         }
-        bindings::index::write(&common.out_dir, units.iter().map(|unit| &*unit.module.name))?;
-        Ok(built)
     }
 
     fn absolute_includes(&self) -> impl Iterator<Item = PathBuf> {
@@ -357,6 +328,56 @@ impl Kernels {
         }
         failed.or(units)
     }
+}
+
+/// Writes the bindings of a file, once it is compiled.
+fn bind(unit: &Unit, outputs: Vec<Output>, common: &compile::Common, cargo: &mut Cargo) -> Result<BuiltFile> {
+    let mut file = BuiltFile {
+        path: unit.source.path.clone(),
+        bindings: common.out_dir.join(format!("{}.rs", unit.module.name)),
+        images: Vec::new(),
+        kernels: Vec::new(),
+        compile_time: Duration::ZERO,
+    };
+    let (mut images, mut code_objects, mut writable) = (Vec::new(), Vec::new(), Vec::new());
+    for output in outputs {
+        file.compile_time += output.compile_time.unwrap_or_default();
+        file.kernels.extend(output.reports);
+        cargo.warn(&output.warnings);
+        let others = output.dependencies.iter().filter(|file| !file.starts_with(&common.out_dir));
+        others.for_each(|file| cargo.watch(file));
+        writable.extend(output.writable);
+        match output.image.backend {
+            Backend::Hip => code_objects.push(output.image),
+            Backend::Cpu | Backend::Cuda => images.push(output.image),
+        }
+    }
+    if !code_objects.is_empty() {
+        images.push(compile::hip::bundle(unit, &code_objects, common)?);
+    }
+    let unlisted = unlisted(unit, writable, cargo);
+    let text = bindings::generate(unit, &images, &unlisted, common)?;
+    write_if_changed(&file.bindings, text.as_bytes())?;
+    file.images = images.into_iter().map(|image| image.path).collect();
+    Ok(file)
+}
+
+/// Returns the variables in a file's images that kernels may write but that the parser has not seen, and warns
+/// about them.
+fn unlisted(unit: &Unit, mut writable: Vec<String>, cargo: &mut Cargo) -> Vec<String> {
+    writable.sort_unstable();
+    writable.dedup();
+    let unlisted = unit.module.unlisted(writable);
+    if !unlisted.is_empty() {
+        cargo.warn(&format!(
+            "{}: kernels may write {}, and we cannot read the declaration, so launches of this file's kernels \
+             never overlap; write it out at namespace level, outside templates, macros and `#if`s, or add `const` if no \
+             kernel writes it",
+            unit.source.path.display(),
+            variables::list(&unlisted),
+        ));
+    }
+    unlisted
 }
 
 /// Collects the reasons why files cannot be bound.

@@ -12,20 +12,20 @@
 
 mod branches;
 mod counters;
-mod declarations;
-mod declare;
 mod edits;
 mod emit;
+mod find_variables;
 mod groups;
 mod inline;
 mod lanes;
 mod meetings;
-mod names;
 mod order;
+mod plain_declarations;
 mod progression;
 mod row_facts;
 mod side_by_side;
 mod steps;
+mod unique_names;
 mod variables;
 mod waits;
 mod writes;
@@ -34,8 +34,8 @@ use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-use self::declare::declare;
 use self::emit::Emitter;
+use self::find_variables::find_variables;
 use self::progression::Course;
 pub(crate) use self::steps::Refusal;
 use self::steps::Steps;
@@ -247,10 +247,10 @@ fn plainer(
     waits: &Waits,
     rewrites: usize,
 ) -> std::result::Result<Option<String>, Refusal> {
-    if let Some(plain) = declarations::plain(text, kernel) {
+    if let Some(plain) = plain_declarations::plain(text, kernel) {
         return Ok(Some(plain));
     }
-    if let Some(named) = names::own(text, kernel, waits)? {
+    if let Some(named) = unique_names::own(text, kernel, waits)? {
         return Ok(Some(named));
     }
     let in_calls = || inline::first_call(text, root, kernel, waits, rewrites);
@@ -288,39 +288,11 @@ fn as_loops(
     let parameters = parameters.ok_or_else(unreadable)?;
     let mut variables = Variables::new(text, waits);
     for parameter in children(parameters) {
-        let Some(declarator) = parameter.child_by_field_name("declarator") else { continue };
-        let name = declared(declarator);
-        let parameter_text = &text[parameter.start_byte()..name.start_byte()];
-        let ty = parameter_text
-            .replace("__restrict__", "")
-            .replace("__restrict", "")
-            .replace("const __grid_constant__", "");
-        // An array is a pointer to its elements, which may be arrays.
-        let inwards = std::iter::successors(Some(declarator), |node| node.child_by_field_name("declarator"));
-        let leads_to = match inwards.filter(|node| node.kind() == "array_declarator").count() {
-            0 => "",
-            1 => "*",
-            _ => " (*)[]",
-        };
-        let ty = ty.trim().to_owned() + leads_to;
-        // A pointer to arrays is declared around its name, and so not by its type alone.
-        let storable = !ty.contains("(*");
-        let constant = (ty.starts_with("const ") || ty.ends_with(" const")) && !ty.contains('*');
-        variables.add(Variable {
-            name: text[name.byte_range()].to_owned(),
-            kind: Kind::Own,
-            declaration: None,
-            declarator,
-            ty,
-            extents: String::new(),
-            storable,
-            constant,
-            around: None,
-            scope: function.byte_range(),
-            course: Course::Other,
-        });
+        if let Some(declarator) = parameter.child_by_field_name("declarator") {
+            variables.add(of_parameter(text, function, parameter, declarator));
+        }
     }
-    declare(text, waits, body, None, &mut variables);
+    find_variables(text, waits, body, None, &mut variables);
     variables.decide(body);
     let mut steps = Steps::new(&variables);
     let list = steps.of_body(body)?;
@@ -332,17 +304,67 @@ fn as_loops(
         reason: format!("no loop can keep the variable `{}`", variable.name),
     })?;
     let name = format!("gs_loops_{index}_{}", kernel.name);
+    let heading = (&*name, attributes, &text[parameters.byte_range()]);
+    let code = definition(text, kernel, function, heading, &body);
+    Ok((Second { name, code, end: whole(function).end_byte() }, strides))
+}
+
+/// Returns a kernel's parameter as a variable.
+fn of_parameter<'a>(
+    text: &str,
+    function: Node<'_>,
+    parameter: Node<'_>,
+    declarator: Node<'a>,
+) -> Variable<'a> {
+    let name = declared(declarator);
+    let ty = text[parameter.start_byte()..name.start_byte()]
+        .replace("__restrict__", "")
+        .replace("__restrict", "")
+        .replace("const __grid_constant__", "");
+    // An array is a pointer to its elements, which may be arrays.
+    let inwards = std::iter::successors(Some(declarator), |node| node.child_by_field_name("declarator"));
+    let leads_to = match inwards.filter(|node| node.kind() == "array_declarator").count() {
+        0 => "",
+        1 => "*",
+        _ => " (*)[]",
+    };
+    let ty = ty.trim().to_owned() + leads_to;
+    // A pointer to arrays is declared around its name, and so not by its type alone.
+    let storable = !ty.contains("(*");
+    let constant = (ty.starts_with("const ") || ty.ends_with(" const")) && !ty.contains('*');
+    Variable {
+        name: text[name.byte_range()].to_owned(),
+        kind: Kind::Own,
+        declaration: None,
+        declarator,
+        ty,
+        extents: String::new(),
+        storable,
+        constant,
+        around: None,
+        scope: function.byte_range(),
+        course: Course::Other,
+    }
+}
+
+/// Returns the definition of a second form, with this name, these attributes and parameters, and this body.
+fn definition(
+    text: &str,
+    kernel: &Kernel,
+    function: Node<'_>,
+    (name, attributes, parameters): (&str, &str, &str),
+    body: &str,
+) -> String {
     let template = &text[whole(function).start_byte()..function.start_byte()];
     let comma = if kernel.params.is_empty() { "" } else { ", " };
-    let list = text[parameters.byte_range()].trim_start_matches('(');
+    let list = parameters.trim_start_matches('(');
     let code = format!(
         "{template}static __attribute__((noinline, flatten)){attributes} void {name}(gs_cpu_block& gs_threads{comma}{list} {{\n\
          GS_CPU_LOOPS_BEGIN;\n{WARP_SIZE}{body}}}\n"
     );
     // A kernel may be defined outside of its namespace, by its path.
-    let code = match text[kernel.name_range.clone()].rsplit_once("::") {
+    match text[kernel.name_range.clone()].rsplit_once("::") {
         Some((namespace, _)) => format!("namespace {} {{\n{code}}}\n", namespace.trim_start_matches("::")),
         None => code,
-    };
-    Ok((Second { name, code, end: whole(function).end_byte() }, strides))
+    }
 }

@@ -3,30 +3,31 @@
 //! We do not expand macros, so you must write each kernel out. Its types may come from your own headers, and
 //! a macro may stand for a type or a number. The rest of the file may use all of C++.
 
-mod calls;
 pub(crate) mod constants;
 mod declared;
+mod device_part;
 mod doc;
 mod enums;
 mod globals;
-mod instances;
 mod kernel;
+pub(crate) mod kernel_templates;
 mod preprocess;
-mod reachable;
+mod promises;
 mod read_only;
 mod shared;
+mod struct_templates;
 mod structs;
-pub(crate) mod templates;
 mod types;
+mod uses;
 
 use std::collections::HashSet;
 
-pub(crate) use calls::{identifiers, reach};
 pub(crate) use preprocess::{Helper, readable};
 pub(crate) use shared::hip_arrays;
 use tree_sitter::{Node, Tree};
 
-pub(crate) use self::reachable::device_part;
+pub(crate) use self::device_part::device_part;
+pub(crate) use self::uses::{identifiers, reach};
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
 
@@ -82,9 +83,9 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
         source,
         types: types::Types::collect(source, &parts),
         docs: doc::Docs::collect(source, root),
-        calls: calls::Calls::collect(&texts),
+        uses: uses::Uses::collect(&texts),
         dynamic_shared: shared::dynamic_arrays(&texts),
-        wanted: templates::wanted(source, root, script.instances),
+        wanted: kernel_templates::wanted(source, root, script.instances),
         functions: kernel::functions(&parts),
         kernels: Vec::new(),
         unused: Vec::new(),
@@ -177,11 +178,11 @@ struct File<'a> {
     source: &'a SourceFile,
     types: types::Types<'a>,
     docs: doc::Docs<'a>,
-    calls: calls::Calls,
+    uses: uses::Uses,
     /// Names of `extern __shared__` arrays.
     dynamic_shared: Vec<String>,
     /// The template instances that were asked for.
-    wanted: Vec<templates::Wanted>,
+    wanted: Vec<kernel_templates::Wanted>,
     /// Names of functions that are not kernels.
     functions: HashSet<String>,
     kernels: Vec<crate::signature::Kernel>,

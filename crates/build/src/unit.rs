@@ -40,6 +40,11 @@ impl Unit {
         quoted(&self.absolute.display().to_string())
     }
 
+    /// Returns the file's name, without its folder.
+    pub(crate) fn file_name(&self) -> String {
+        self.source.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Returns a text that replaces the file, with a `#line` so that compilers report the file's own lines.
     pub(crate) fn in_place(&self, text: &str) -> String {
         format!("#line 1 \"{}\"\n{text}\n", self.quoted_path())

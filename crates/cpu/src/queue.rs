@@ -361,6 +361,32 @@ impl Stream {
         (!self.is_done(number)).then_some(Mark { stream: self, number })
     }
 
+    /// Takes the next operation off the queue. If there is none, the worker gives the stream up.
+    #[inline]
+    fn next_operation(&self) -> Option<QueuedOperation> {
+        // SAFETY: this worker owns the stream; see `Sync` above. The reference ends before the stream is
+        // handed on.
+        let batch = unsafe { &mut *self.batch.get() };
+        if batch.is_empty() {
+            let mut submissions = lock(&self.submissions);
+            if submissions.ops.is_empty() {
+                submissions.scheduled = false;
+                return None;
+            }
+            std::mem::swap(&mut submissions.ops, batch);
+        }
+        batch.pop_front()
+    }
+
+    /// Gives the operation that runs next its number.
+    fn begin(&self, operation: Arc<Numbered>) {
+        // SAFETY: this worker owns the stream; see `Sync` above.
+        let next = unsafe { &*self.batch.get() }.front();
+        let timing = next.map_or(Timing::None, QueuedOperation::timing);
+        // SAFETY: this worker owns the stream.
+        unsafe { self.slot.begin(operation, timing) };
+    }
+
     /// Counts the operation that ran as done, and wakes the streams that waited for it.
     fn completed_one(&self) {
         // We do this before waiters wake, because they may ask for the times.
@@ -404,96 +430,90 @@ enum Legacy {
 /// Runs the stream's operations until none is left, one must wait, or it is other streams' turn.
 fn run(worker: &mut Worker, stream: Arc<Stream>) {
     let mut stream = stream;
-    loop {
-        // SAFETY: this worker owns the stream; see `Sync` above. The reference ends before the stream is
-        // handed on.
-        let batch = unsafe { &mut *stream.batch.get() };
-        if batch.is_empty() {
-            let mut submissions = lock(&stream.submissions);
-            if submissions.ops.is_empty() {
-                submissions.scheduled = false;
-                return;
-            }
-            std::mem::swap(&mut submissions.ops, batch);
-        }
-        let lost = stream.shared.is_lost();
-        match batch.pop_front() {
-            None => {}
-            Some(QueuedOperation::Number(operation)) => {
-                let timing = batch.front().map_or(Timing::None, QueuedOperation::timing);
-                // SAFETY: this worker owns the stream.
-                unsafe { stream.slot.begin(operation, timing) };
-            }
-            Some(QueuedOperation::Wait(mark)) => {
-                if !lost && !mark.stream.is_done(mark.number) {
-                    // The operation must go back to the front first: once the other stream knows this one,
-                    // another worker may run this one.
-                    let (other, number) = (mark.stream.clone(), mark.number);
-                    batch.push_front(QueuedOperation::Wait(mark));
-                    match other.progress.watch(number, stream) {
-                        None => return,
-                        Some(back) => stream = back,
-                    }
-                    continue;
-                }
-                stream.came_after(&mark);
-                stream.completed_one();
-            }
-            Some(QueuedOperation::Work(_) | QueuedOperation::Graph(_) | QueuedOperation::WaitWord(_))
-                if lost =>
-            {
-                // SAFETY: this worker owns the stream.
-                unsafe { stream.slot.forget() };
-                stream.completed_one();
-            }
-            // SAFETY: the word is alive until the wait is done, by its submission.
-            Some(QueuedOperation::WaitWord(word)) if unsafe { word.is_met() } => stream.completed_one(),
-            Some(QueuedOperation::WaitWord(word)) => {
-                let shared = stream.shared;
-                // SAFETY: submitting the wait has started the thread, and the wait is done when the stream
-                // continues.
-                unsafe { shared.words.wait(word, stream) };
-                return;
-            }
-            Some(QueuedOperation::Graph(run)) => {
-                // SAFETY: this worker owns the stream.
-                let operation = unsafe { stream.slot.operation() };
-                let is_done = plan::begin(worker, run, stream.clone(), operation);
-                // Otherwise the stream continues when the graph's last node is done.
-                if !(is_done && goes_on(worker, &stream)) {
-                    return;
-                }
-            }
-            Some(QueuedOperation::Work(work)) => {
-                let owner = Arc::into_raw(stream);
-                // SAFETY: the pointer is counted; this worker owns the stream, and the previous operation is
-                // complete.
-                let complete = unsafe {
-                    *(*owner).work.get() = work;
-                    (*owner).job.run((*owner).work.get(), worker, owner, 0)
-                };
-                if !complete {
-                    return;
-                }
-                // SAFETY: this worker was the last on the job, so the count belongs to it again.
-                stream = unsafe { Arc::from_raw(owner) };
-                if !goes_on(worker, &stream) {
-                    return;
-                }
-            }
+    while let Some(operation) = stream.next_operation() {
+        match run_one(worker, stream, operation) {
+            Some(ours) => stream = ours,
+            None => return,
         }
     }
 }
 
-/// Counts the operation that this worker ran as done. Returns false if the stream was queued again, because
-/// it is other streams' turn.
-fn goes_on(worker: &mut Worker, stream: &Arc<Stream>) -> bool {
-    stream.completed_one();
-    let is_contended = worker.device().scheduler.is_contended();
-    if is_contended {
-        stream.queue_up();
+/// Runs one operation. Returns the stream if this worker goes on with it. Otherwise the stream may already run
+/// elsewhere.
+#[inline]
+fn run_one(worker: &mut Worker, stream: Arc<Stream>, operation: QueuedOperation) -> Option<Arc<Stream>> {
+    let lost = stream.shared.is_lost();
+    match operation {
+        QueuedOperation::Number(operation) => stream.begin(operation),
+        QueuedOperation::Wait(mark) if !lost && !mark.stream.is_done(mark.number) => {
+            return wait_for(stream, mark);
+        }
+        QueuedOperation::Wait(mark) => {
+            stream.came_after(&mark);
+            stream.completed_one();
+        }
+        QueuedOperation::Work(_) | QueuedOperation::Graph(_) | QueuedOperation::WaitWord(_) if lost => {
+            // SAFETY: this worker owns the stream.
+            unsafe { stream.slot.forget() };
+            stream.completed_one();
+        }
+        // SAFETY: the word is alive until the wait is done, by its submission.
+        QueuedOperation::WaitWord(word) if unsafe { word.is_met() } => stream.completed_one(),
+        QueuedOperation::WaitWord(word) => {
+            let shared = stream.shared;
+            // SAFETY: submitting the wait has started the thread, and the wait is done when the stream
+            // continues.
+            unsafe { shared.words.wait(word, stream) };
+            return None;
+        }
+        QueuedOperation::Graph(run) => {
+            // SAFETY: this worker owns the stream.
+            let operation = unsafe { stream.slot.operation() };
+            let is_done = plan::begin(worker, run, stream.clone(), operation);
+            // Otherwise the stream continues when the graph's last node is done.
+            return if is_done { goes_on(worker, stream) } else { None };
+        }
+        QueuedOperation::Work(work) => return run_work(worker, stream, work),
     }
-    !is_contended
+    Some(stream)
+}
+
+/// Leaves the stream to the one that it waits for. Returns it if that one has just reached the mark.
+fn wait_for(stream: Arc<Stream>, mark: Mark) -> Option<Arc<Stream>> {
+    // The operation must go back to the front first: once the other stream knows this one, another worker may
+    // run this one.
+    let (other, number) = (mark.stream.clone(), mark.number);
+    // SAFETY: this worker owns the stream; see `Sync` above. The reference ends before the stream is handed
+    // on.
+    unsafe { &mut *stream.batch.get() }.push_front(QueuedOperation::Wait(mark));
+    other.progress.watch(number, stream)
+}
+
+/// Runs work, perhaps together with other workers. Returns the stream if this worker goes on with it.
+#[inline]
+fn run_work(worker: &mut Worker, stream: Arc<Stream>, work: Task) -> Option<Arc<Stream>> {
+    let owner = Arc::into_raw(stream);
+    // SAFETY: the pointer is counted; this worker owns the stream, and the previous operation is complete.
+    let complete = unsafe {
+        *(*owner).work.get() = work;
+        (*owner).job.run((*owner).work.get(), worker, owner, 0)
+    };
+    if !complete {
+        return None;
+    }
+    // SAFETY: this worker was the last on the job, so the count belongs to it again.
+    goes_on(worker, unsafe { Arc::from_raw(owner) })
+}
+
+/// Counts the operation that this worker ran as done. Returns the stream unless it was queued again, because
+/// it is other streams' turn.
+fn goes_on(worker: &mut Worker, stream: Arc<Stream>) -> Option<Arc<Stream>> {
+    stream.completed_one();
+    if worker.device().scheduler.is_contended() {
+        stream.queue_up();
+        return None;
+    }
+    Some(stream)
 }
 
 impl Runnable<Shared> for Stream {

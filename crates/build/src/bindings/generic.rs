@@ -1,8 +1,9 @@
 //! Launchers of templates: there is one for all instances, and a trait selects the instance.
 
 use super::ALLOW;
+use super::fill::fill;
 use crate::names::{self, identifier};
-use crate::signature::{Argument, Kernel, Module, Template};
+use crate::signature::{Argument, Instance, Kernel, Module, Template};
 use crate::types::ParamType;
 
 /// The trait of elements.
@@ -22,44 +23,70 @@ pub(super) fn types(module: &Module) -> Vec<(&str, String)> {
     types
 }
 
-/// Writes a Rust type for each of these [`types`].
-pub(super) fn write_types(text: &mut String, types: &[(&str, String)]) {
-    for (cpp, name) in types {
-        text.push_str(&format!("/// Stands for the C++ type `{cpp}` among the arguments of kernel templates.\n{ALLOW}\n#[derive(Clone, \
-             Copy, Debug)]\npub struct {name};\n\n"
-        ));
-    }
+const TYPE: &str = r"
+/// Stands for the C++ type `{{cpp}}` among the arguments of kernel templates.
+{{allow}}
+#[derive(Clone, Copy, Debug)]
+pub struct {{name}};
+
+";
+
+/// Returns the definition of one of these [`types`].
+pub(super) fn definition((cpp, name): &(&str, String)) -> String {
+    fill!(TYPE, cpp, allow = ALLOW, name)
 }
 
-/// Writes the trait that selects an instance of a template. The template's first type implements it, or
-/// `Kernels` if the template has only numbers. The other parameters are the trait's.
-pub(super) fn write_trait(text: &mut String, kernel: &Kernel) {
+/// The trait that selects an instance of a template. The template's first type implements it, or `Kernels` if
+/// the template has only numbers. The other parameters are the trait's.
+const TRAIT: &str = r#"
+__gpustream::__generated! {
+/// The types or numbers that `{{kernel}}` was compiled for: {{instances}}.
+///
+/// # Safety
+/// `INSTANCE` must be the number of the instance with these arguments.
+{{allow}}
+#[diagnostic::on_unimplemented(message = "`{{kernel}}` was not compiled for {{subject}}", note = "there are {{instances}}")]
+pub unsafe trait {{name}} [{{parameters}}] [{{supertrait}}] {
+    /// The index of the instance.
+    const INSTANCE: usize;
+}
+}
+{{implementations}}
+
+"#;
+
+const IMPLEMENTATION: &str = r"
+// SAFETY: the array of kernels has this instance at this index.
+__gpustream::__generated!(unsafe impl [{{name}}<{{arguments}}>] for {{ty}} { const INSTANCE: usize = {{number}}; });
+";
+
+/// Returns the trait of a kernel's template and its implementations. Other kernels have none.
+pub(super) fn selector(kernel: &Kernel) -> String {
     if kernel.template.is_empty() {
-        return;
+        return String::new();
     }
-    let (name, kernel_name, subject) = (trait_name(kernel), &kernel.name, subject(kernel));
+    let (name, subject) = (trait_name(kernel), subject(kernel));
     let instances: Vec<String> =
         kernel.instances.iter().map(|instance| format!("`{}`", kernel.instantiated(instance))).collect();
-    let instances = instances.join(", ");
-    let what = match (&kernel.template[..], subject) {
-        ([_], Some(_)) => "`{Self}`",
-        _ => "these types or numbers",
+    let implementation = |(number, instance): (usize, &Instance)| {
+        let ty = subject.map_or_else(|| "Kernels".to_owned(), |at| rust(&instance.arguments[at]));
+        let arguments = listed(instance.arguments.iter().map(rust), subject);
+        fill!(IMPLEMENTATION, name, arguments, ty, number)
     };
-    let supertrait = if subject.is_some_and(|number| is_element(kernel, number)) { PLAIN } else { "Sized" };
-    let rest = listed(kernel.template.iter().map(parameter), subject);
-    text.push_str(&format!("__gpustream::__generated! {{\n/// The types or numbers that `{kernel_name}` was compiled for: {instances}.\n///\n/// # \
-         Safety\n/// `INSTANCE` must be the number of the instance with these arguments.\n{ALLOW}\n#[diagnostic::on_unimplemented(message = \
-         \"`{kernel_name}` was not compiled for {what}\", note = \"there are {instances}\")]\npub unsafe trait {name} \
-         [{rest}] [{supertrait}] {{\n    /// The index of the instance.\n    const INSTANCE: usize;\n}}\n}}\n"
-    ));
-    for (number, instance) in kernel.instances.iter().enumerate() {
-        let subject_type = subject.map_or_else(|| "Kernels".to_owned(), |at| rust(&instance.arguments[at]));
-        let rest = listed(instance.arguments.iter().map(rust), subject);
-        text.push_str(&format!("// SAFETY: the array of kernels has this instance at this index.\n__gpustream::__generated!(unsafe impl \
-             [{name}<{rest}>] for {subject_type} {{ const INSTANCE: usize = {number}; }});\n"
-        ));
-    }
-    text.push('\n');
+    fill!(
+        TRAIT,
+        kernel = &kernel.name,
+        instances = instances.join(", "),
+        allow = ALLOW,
+        subject = match (&kernel.template[..], subject) {
+            ([_], Some(_)) => "`{Self}`",
+            _ => "these types or numbers",
+        },
+        parameters = listed(kernel.template.iter().map(parameter), subject),
+        supertrait = if subject.is_some_and(|number| is_element(kernel, number)) { PLAIN } else { "Sized" },
+        implementations = kernel.instances.iter().enumerate().map(implementation).collect::<String>(),
+        name,
+    )
 }
 
 /// Returns the index of the template parameter that implements the trait: the first type.

@@ -1,16 +1,17 @@
 //! Methods for variables: one that finds the variable, and for constants one that sets it.
 
-use super::write_docs;
+use super::fill::fill;
+use super::{docs_or, literal};
 use crate::names::identifier;
 use crate::signature::{Global, GlobalType, Module};
 
 /// Returns the list of a module's variables, without brackets.
 pub(super) fn list(module: &Module) -> String {
     let entry = |global: &Global| {
-        let memory = if global.constant { "Constant" } else { "Device" };
-        format!(
-            "__gpustream::GlobalVariable {{ name: {:?}, memory: __gpustream::GlobalMemory::{memory} }}",
-            global.path
+        fill!(
+            "__gpustream::GlobalVariable { name: {{name}}, memory: __gpustream::GlobalMemory::{{memory}} }",
+            name = literal(&global.path),
+            memory = if global.constant { "Constant" } else { "Device" },
         )
     };
     module.globals.iter().map(entry).collect::<Vec<_>>().join(", ")
@@ -23,55 +24,57 @@ pub(super) fn addresses(module: &Module) -> impl Iterator<Item = (String, String
     within.map(|Global { path, .. }| (path.clone(), format!("&{path}")))
 }
 
-/// Writes the methods of a variable. A variable without a type has none.
-pub(super) fn write(text: &mut String, global: &Global) {
-    let Some(GlobalType { element, len }) = &global.ty else { return };
-    let Global { name, path, constant, docs, place, .. } = global;
-    let (element, kind) = (element.rust(), if *constant { "__constant__" } else { "__device__" });
-    let (count, size) = (len.unwrap_or(1), len.map_or(String::new(), |len| format!(" of {len} elements")));
-    let mut about = docs.clone();
-    if !about.is_empty() {
-        about.push(String::new());
+const FINDER: &str = r"
+
+/// {{docs}}
+/// Returns the {{variable}}, which is in {{place}}.
+///
+/// # Errors
+/// `GlobalNotFound` if the loaded image has no such variable. A compiler may leave out a `static` one or hide it from the driver.
+#[track_caller]
+pub fn {{name}}(&self) -> __gpustream::Result<__gpustream::Global<{{element}}>> {
+    // SAFETY: every compiler has asserted the type, and the kernels' author vouches for all of its values.
+    __gpustream::__generated!(unsafe { __gpustream::codegen::global::<{{element}}>(&self.module, {{path}}, {{count}}) })
+}
+";
+
+const SETTER: &str = r"
+
+/// Copies `{{parameter}}` to the {{variable}}, in stream order. The variable is in {{place}}.
+///
+/// # Errors
+/// Those of [`{{name}}`](Self::{{name}}) and [`Global::upload`](__gpustream::Global::upload).
+/// {{mismatch}}
+#[track_caller]
+pub fn set_{{name}}(&self, stream: &__gpustream::Stream, {{parameter}}: {{ty}}) -> __gpustream::Result<()> {
+    self.{{finder}}()?.upload(stream, {{values}})
+}
+";
+
+/// Returns the methods of a variable. A variable without a type has none.
+pub(super) fn methods(global: &Global) -> String {
+    let Some(GlobalType { element, len }) = &global.ty else { return String::new() };
+    let Global { name, path, constant, place, .. } = global;
+    let element = element.rust();
+    let kind = if *constant { "__constant__" } else { "__device__" };
+    let size = len.map_or(String::new(), |len| format!(" of {len} elements"));
+    let variable = format!("`{kind}` variable `{path}`{size}");
+    let mut docs = docs_or(&global.docs, "");
+    if !docs.is_empty() {
+        docs.push('\n');
     }
-    about.push(format!("Returns the `{kind}` variable `{path}`{size}, which is in {place}."));
-    about.extend(
-        [
-            "",
-            "# Errors",
-            "`GlobalNotFound` if the loaded image has no such variable. A compiler may leave out a `static` one or hide it \
-             from the driver.",
-        ]
-        .map(str::to_owned),
-    );
-    text.push('\n');
-    write_docs(text, "    ", &about, "");
-    text.push_str(&format!("    #[track_caller]\n    pub fn {}(&self) -> __gpustream::Result<__gpustream::Global<{element}>> {{\n        // SAFETY: every compiler has \
-         asserted the type, and the kernels' author vouches for all of its values.\n        \
-         __gpustream::__generated!(unsafe {{ __gpustream::codegen::global::<{element}>(&self.module, {path:?}, {count}) }})\n    }}\n",
-        identifier(name),
-    ));
+    let (path, count) = (literal(path), len.unwrap_or(1));
+    let finder = fill!(FINDER, docs, variable, place, name = identifier(name), element, path, count);
     if !constant {
-        return;
+        return finder;
     }
-    let (parameter, values, what) = match len {
-        Some(_) => (format!("values: &[{element}]"), "values", "`values`"),
-        None => (format!("value: {element}"), "&[value]", "`value`"),
+    let mismatch = "`ArgumentMismatch` if the number of values differs.";
+    let (parameter, ty, values, mismatch) = match len {
+        Some(_) => ("values", format!("&[{element}]"), "values", mismatch),
+        None => ("value", element, "&[value]", ""),
     };
-    let mut about = vec![
-        format!(
-            "Copies {what} to the `{kind}` variable `{path}`{size}, in stream order. The variable is in {place}."
-        ),
-        String::new(),
-        "# Errors".to_owned(),
-        format!("Those of [`{name}`](Self::{name}) and [`Global::upload`](__gpustream::Global::upload)."),
-    ];
-    if len.is_some() {
-        about.push("`ArgumentMismatch` if the number of values differs.".to_owned());
-    }
-    text.push('\n');
-    write_docs(text, "    ", &about, "");
-    text.push_str(&format!("    #[track_caller]\n    pub fn set_{name}(&self, stream: &__gpustream::Stream, {parameter}) -> __gpustream::Result<()> \
-         {{\n        self.{}()?.upload(stream, {values})\n    }}\n",
-        identifier(name)
-    ));
+    let name_of_finder = identifier(name);
+    let setter =
+        fill!(SETTER, parameter, variable, place, name, mismatch, ty, finder = name_of_finder, values);
+    finder + &setter
 }

@@ -1,5 +1,7 @@
 //! Names in generated code.
 
+use crate::signature::Kernel;
+
 /// Returns the field of `Kernels` for a kernel. The prefix keeps it apart from keywords and from `module`.
 pub(super) fn field(kernel: &str) -> String {
     format!("kernel_{kernel}")
@@ -12,4 +14,27 @@ pub(super) fn fresh(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
         name.push('_');
     }
     name
+}
+
+/// A kernel, and the names that its launchers use for their own values.
+pub(super) struct Names<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) stream: String,
+    pub(super) launch: String,
+    pub(super) config: String,
+    pub(super) args: Vec<String>,
+    /// The kernel's file and line.
+    pub(super) place: &'a str,
+}
+
+impl Names<'_> {
+    /// Returns true if an argument is an `Option`.
+    pub(super) fn is_optional(&self, param: usize) -> bool {
+        self.kernel.contract.optional.contains(&param)
+    }
+
+    /// Returns a name for one of the launcher's own values that no parameter has.
+    pub(super) fn fresh(kernel: &Kernel, name: &str) -> String {
+        fresh(name, |name| kernel.params.iter().any(|param| param.name == name))
+    }
 }

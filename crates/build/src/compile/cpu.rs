@@ -4,7 +4,8 @@
 //! So checked mode has an image of its own. It adds only a sixth to the compile time, because it need not be
 //! fast.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 use super::{Common, Image, Output, beside, checks, dependencies, device_code, execute, stamp};
@@ -54,95 +55,142 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let text = translation_unit(unit, &loops, Lines::Users)?;
     let source = common.out_dir.join(format!("{name}.cpu{}.cpp", if checked { CHECKED } else { "" }));
     write_if_changed(&source, text.as_bytes())?;
-    let target = level;
-    let image = common.out_dir.join(format!("{name}.{target}.so"));
+    let target = Target::new(unit, compiler, level, common);
 
-    let mut flags: Vec<String> = Vec::new();
-    flags.extend(["-std=c++17", "-fPIC", "-Wno-unknown-pragmas", "-Wno-unused-function"].map(str::to_owned));
-    // The warning is about functions that return vectors longer than the processor's, but these are all
-    // inlined.
-    flags.push("-Wno-psabi".to_owned());
-    flags.extend(VECTORISING.map(str::to_owned));
-    // A frame may be larger than the guard page below a thread's stack. This flag touches frames from the top
-    // down, so a stack overflow faults in its own kernel instead of writing past the guard page.
-    flags.push("-fstack-clash-protection".to_owned());
-    let level = level.strip_suffix(CHECKED).unwrap_or(level);
-    // Sanitizers from the environment (`CXXFLAGS`) need a run-time library that must come first in the
-    // program, and they do not know the stacks on which our threads run.
-    flags.push("-fno-sanitize=all".to_owned());
-    let own: &[&str] = if compiler.clang { &[] } else { &["-fno-gnu-unique", "-fno-extern-tls-init"] };
-    let bounds = if compiler.clang { "-fsanitize=array-bounds" } else { "-fsanitize=bounds" };
-    let kind: &[&str] = if checked { &["-O1", bounds, "-DGS_CPU_CHECKED"] } else { &["-O3"] };
-    flags.extend(own.iter().chain(kind).map(|&flag| flag.to_owned()));
-    flags.extend(compiler.options(level));
-    flags.extend(common.arguments(Backend::Cpu));
-    flags.extend(beside(unit));
-
-    let object = image.with_extension("o");
-    let rule = image.with_extension("d");
-    let command = |source: &Path| {
-        let mut command = compiler.command();
-        command.args(&flags).arg("-MD").arg("-MF").arg(&rule).arg("-c").arg(source).arg("-o").arg(&object);
-        command
-    };
-    // Linking is a separate step, without flags that compilers would apply to the whole program.
-    let link = || {
-        let mut command = compiler.linker();
-        command.arg(&object).args(LINK).arg("-o").arg(&image);
-        command
-    };
-    let commands = format!("{:?} {LARGEST_FRAME} {:?}", command(&source), link());
+    let commands = format!("{:?} {LARGEST_FRAME} {:?}", target.command(&source), target.link());
     let parts = [&*commands, &compiler.version, &text];
-    let what = format!("the CPU ({level})");
     // The loop forms that we left out, for later builds too.
-    let left_out = image.with_extension("left-out");
+    let left_out = target.file("left-out");
     // The variables of the user's file, before the linker adds those of the compiler's library.
-    let own_variables = image.with_extension("variables");
-    let compile = |source: &Path, loops: &Loops| {
-        let mut command = command(source);
-        command.args(loops.any().then_some(LARGEST_FRAME));
-        execute(command, unit, Backend::Cpu, &what)
-    };
-    // All levels share this source, so other compilers may be reading it.
-    let own_source = image.with_extension("cpp");
-    let compile_own = |loops: &Loops, lines: Lines| {
-        write_if_changed(&own_source, translation_unit(unit, loops, lines)?.as_bytes())?;
-        compile(&own_source, loops)
-    };
-    let outcome = stamp::unless_good((&image, own_variables.exists()), unit, common, &parts, || {
+    let own_variables = target.file("variables");
+    let outcome = stamp::unless_good((&target.image, own_variables.exists()), unit, common, &parts, || {
         let _ = fs::remove_file(&left_out);
-        let log = match compile(&source, &loops) {
-            Err(error) if loops.any() => {
-                // We can only blame the loop forms if the user's file compiles without them.
-                compile_own(&Loops::default(), Lines::Users)?;
-                let names = leave_out_failing(&mut loops, |loops| compile_own(loops, Lines::Forms));
-                write_if_changed(&left_out, names.join("\n").as_bytes())?;
-                let log = compile_own(&loops, Lines::Users)?;
-                let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
-                let error = error.to_string();
-                let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);
-                format!("{log}warning: no loop form for {}: {first}\n", kernels.join(", "))
-            }
-            result => result?,
-        };
+        let (log, names) = target.compile_what_can(&source, &mut loops)?;
+        if !names.is_empty() {
+            write_if_changed(&left_out, names.join("\n").as_bytes())?;
+        }
+        let object = target.file("o");
         let writable = super::writable(&object, &fs::read(&object)?)?;
         write_if_changed(&own_variables, writable.join("\n").as_bytes())?;
-        let log = log + &execute(link(), unit, Backend::Cpu, &what)?;
+        let log = log + &target.execute(target.link())?;
         let _ = fs::remove_file(&object);
         // The compiler ran in this process's folder.
-        Ok((log, dependencies::take_rule(&rule, &env::current_dir()?)))
+        Ok((log, dependencies::take_rule(&target.file("d"), &env::current_dir()?)))
     })?;
     let names = fs::read_to_string(&left_out).unwrap_or_default();
     loops.leave_out(|name| names.lines().any(|line| line == name));
     // Figures about the checked image would tell you nothing about the kernels that you run.
     let functions = unit.module.functions().filter(|_| !checked);
-    let reports = functions.map(|function| report(unit, function, target, &image, &loops)).collect();
+    let reports = functions.map(|function| report(unit, function, level, &target.image, &loops)).collect();
     // The module table has the program's names.
-    let image =
-        Image { backend: Backend::Cpu, targets: vec![target.to_owned()], path: image, symbols: Vec::new() };
+    let (targets, symbols) = (vec![level.to_owned()], Vec::new());
+    let image = Image { backend: Backend::Cpu, targets, path: target.image, symbols };
     let writable = fs::read_to_string(&own_variables)?.lines().map(str::to_owned).collect();
     let log = outcome.log.clone();
     Ok(Output::new(image, reports, outcome, log, writable))
+}
+
+/// One image of a file: how to compile and link it.
+struct Target<'a> {
+    unit: &'a Unit,
+    compiler: &'a CxxCompiler,
+    flags: Vec<String>,
+    image: PathBuf,
+    /// What we compile for, in error messages.
+    what: String,
+}
+
+impl<'a> Target<'a> {
+    fn new(unit: &'a Unit, compiler: &'a CxxCompiler, target: &str, common: &Common) -> Self {
+        let (level, checked) = target.strip_suffix(CHECKED).map_or((target, false), |level| (level, true));
+        let mut flags = flags(compiler, level, checked);
+        flags.extend(common.arguments(Backend::Cpu));
+        flags.extend(beside(unit));
+        let image = common.out_dir.join(format!("{}.{target}.so", unit.module.name));
+        Self { unit, compiler, flags, image, what: format!("the CPU ({level})") }
+    }
+
+    /// Returns the path of a file with the image's name.
+    fn file(&self, extension: &str) -> PathBuf {
+        self.image.with_extension(extension)
+    }
+
+    /// Returns the command that compiles `source`.
+    fn command(&self, source: &Path) -> Command {
+        let mut command = self.compiler.command();
+        command.args(&self.flags).arg("-MD").arg("-MF").arg(self.file("d"));
+        command.arg("-c").arg(source).arg("-o").arg(self.file("o"));
+        command
+    }
+
+    /// Returns the command that links. This is a separate step, without flags that compilers would apply to the
+    /// whole program.
+    fn link(&self) -> Command {
+        let mut command = self.compiler.linker();
+        command.arg(self.file("o")).args(LINK).arg("-o").arg(&self.image);
+        command
+    }
+
+    /// Runs a command and returns its log.
+    fn execute(&self, command: Command) -> Result<String> {
+        execute(command, self.unit, Backend::Cpu, &self.what)
+    }
+
+    fn compile(&self, source: &Path, loops: &Loops) -> Result<String> {
+        let mut command = self.command(source);
+        command.args(loops.any().then_some(LARGEST_FRAME));
+        self.execute(command)
+    }
+
+    /// Compiles a source of this target alone. All levels share the other source, so other compilers may be
+    /// reading it.
+    fn compile_own(&self, loops: &Loops, lines: Lines) -> Result<String> {
+        let source = self.file("cpp");
+        write_if_changed(&source, translation_unit(self.unit, loops, lines)?.as_bytes())?;
+        self.compile(&source, loops)
+    }
+
+    /// Compiles `source`, or the file without those loop forms that do not compile. Returns the log and the
+    /// names of these forms.
+    fn compile_what_can(&self, source: &Path, loops: &mut Loops) -> Result<(String, Vec<String>)> {
+        let error = match self.compile(source, loops) {
+            Err(error) if loops.any() => error.to_string(),
+            result => return Ok((result?, Vec::new())),
+        };
+        // We can only blame the loop forms if the user's file compiles without them.
+        self.compile_own(&Loops::default(), Lines::Users)?;
+        let names = leave_out_failing(loops, |loops| self.compile_own(loops, Lines::Forms));
+        let log = self.compile_own(loops, Lines::Users)?;
+        let kernels: Vec<_> = names.iter().map(|form| loops::kernel_of(form)).collect();
+        let first = error.lines().find(|line| line.contains("error:")).unwrap_or(&error);
+        Ok((format!("{log}warning: no loop form for {}: {first}\n", kernels.join(", ")), names))
+    }
+}
+
+/// Returns the compiler's own flags for an instruction level.
+fn flags(compiler: &CxxCompiler, level: &str, checked: bool) -> Vec<String> {
+    let mut flags = vec!["-std=c++17", "-fPIC", "-Wno-unknown-pragmas", "-Wno-unused-function"];
+    // The warning is about functions that return vectors longer than the processor's, but these are all
+    // inlined.
+    flags.push("-Wno-psabi");
+    flags.extend(VECTORISING);
+    // A frame may be larger than the guard page below a thread's stack. This flag touches frames from the top
+    // down, so a stack overflow faults in its own kernel instead of writing past the guard page.
+    flags.push("-fstack-clash-protection");
+    // Sanitizers from the environment (`CXXFLAGS`) need a run-time library that must come first in the
+    // program, and they do not know the stacks on which our threads run.
+    flags.push("-fno-sanitize=all");
+    if !compiler.clang {
+        flags.extend(["-fno-gnu-unique", "-fno-extern-tls-init"]);
+    }
+    let bounds = if compiler.clang { "-fsanitize=array-bounds" } else { "-fsanitize=bounds" };
+    if checked {
+        flags.extend(["-O1", bounds, "-DGS_CPU_CHECKED"]);
+    } else {
+        flags.push("-O3");
+    }
+    let flags = flags.into_iter().map(str::to_owned);
+    flags.chain(compiler.options(level)).collect()
 }
 
 /// Leaves out the forms that do not compile, and returns their names.

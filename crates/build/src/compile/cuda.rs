@@ -1,5 +1,6 @@
 //! Kernels for CUDA: a fat binary with one cubin per target, and PTX for the newest target.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,9 +9,10 @@ use super::{
     Common, Image, Output, SHELL, beside, dependencies, device_code, execute, include, stamp, write_unit,
 };
 use crate::backend::Backend;
-use crate::diagnostic::{Error, Result};
+use crate::diagnostic::{Diagnostic, Error, Result};
 use crate::report::{KernelReport, Occupancy};
-use crate::tables::{self, nvidia};
+use crate::tables;
+use crate::tables::nvidia::{self, Resources};
 use crate::toolchain::Nvcc;
 use crate::unit::Unit;
 
@@ -29,15 +31,10 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         return Err(Error::message("no CUDA target was named; sm_80 is one"));
     };
 
-    let mut flags =
-        ["-std=c++17", "-O3", "--fatbin", "-x=cu", "-Xptxas=-v", "--keep"].map(str::to_owned).to_vec();
-    for number in &numbers {
-        flags.push(format!("-gencode=arch=compute_{number},code=sm_{number}"));
-    }
-    flags.push(format!("-gencode=arch=compute_{newest},code=compute_{newest}"));
-    flags.extend(common.shell_arguments(Backend::Cuda)?);
     let beside = beside(unit).filter(|argument| of_hip && !argument.contains(SHELL));
-    flags.extend(beside.map(|argument| format!("-Xcompiler={argument}")));
+    let beside = beside.map(|argument| format!("-Xcompiler={argument}"));
+    let flags: Vec<_> =
+        flags(&numbers, newest).chain(common.shell_arguments(Backend::Cuda)?).chain(beside).collect();
 
     // nvcc passes its arguments to a shell, in quotes that still let it interpret some characters. So we run
     // it in the output folder and only use names relative to it, whatever the folder itself is called.
@@ -60,16 +57,42 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
     targets.push(format!("compute_{newest}"));
     let mut image = Image { backend: Backend::Cuda, targets, path: image, symbols: Vec::new() };
-    let resources = nvidia::resources(&outcome.log);
-    let mut reports = Vec::new();
-    let (mut diagnostics, mut writable) = (Vec::new(), Vec::new());
+    let mut found = Found { resources: nvidia::resources(&outcome.log), ..Found::default() };
     for number in &numbers {
         let target = format!("sm_{number}");
         let path = cubin(&keep, number)
             .ok_or_else(|| Error::message(format!("nvcc left no cubin for {target} of {name}")))?;
-        let cubin = fs::read(&path)?;
+        found.read(unit, &target, &path, &mut image)?;
+    }
+    Error::check(found.diagnostics)?;
+    let warnings = nvidia::warnings(&outcome.log);
+    Ok(Output::new(image, found.reports, outcome, warnings, found.writable))
+}
+
+/// Returns our options for these targets.
+fn flags(numbers: &[&str], newest: &str) -> impl Iterator<Item = String> {
+    let always = ["-std=c++17", "-O3", "--fatbin", "-x=cu", "-Xptxas=-v", "--keep"].map(str::to_owned);
+    let code = |number: &&str| format!("-gencode=arch=compute_{number},code=sm_{number}");
+    let ptx = format!("-gencode=arch=compute_{newest},code=compute_{newest}");
+    always.into_iter().chain(numbers.iter().map(code)).chain([ptx])
+}
+
+/// What we found in the cubins.
+#[derive(Default)]
+struct Found {
+    /// What ptxas says about each symbol and target.
+    resources: HashMap<(String, String), Resources>,
+    reports: Vec<KernelReport>,
+    diagnostics: Vec<Diagnostic>,
+    writable: Vec<String>,
+}
+
+impl Found {
+    /// Reads a target's cubin: its variables, and each kernel's parameters and resources.
+    fn read(&mut self, unit: &Unit, target: &str, path: &Path, image: &mut Image) -> Result<()> {
+        let cubin = fs::read(path)?;
         image.add_globals(&unit.module, &nvidia::variables(&cubin));
-        writable.extend(super::writable(&path, &cubin)?);
+        self.writable.extend(super::writable(path, &cubin)?);
         let tables =
             nvidia::kernels(&cubin).map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
         for function in unit.module.functions() {
@@ -78,24 +101,22 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
                 .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
             image.add(&kernel.key(instance), symbol)?;
             let compiled = &tables[symbol];
-            diagnostics.extend(tables::compare(&unit.source, function, &compiled.params, &target));
-            let used = resources.get(&(symbol.to_owned(), target.clone()));
+            self.diagnostics.extend(tables::compare(&unit.source, function, &compiled.params, target));
+            let used = self.resources.get(&(symbol.to_owned(), target.to_owned()));
             let block = kernel.usual_block(instance);
-            reports.push(KernelReport {
+            self.reports.push(KernelReport {
                 registers: used.map(|r| r.registers),
                 spills: used.map(|r| r.spills),
                 shared: used.map(|r| r.shared),
                 wave_size: Some(32),
                 max_threads: instance.max_threads.or(Some(1024)),
-                occupancy: used.and_then(|r| Occupancy::nvidia(&target, r.registers, r.shared, block)),
+                occupancy: used.and_then(|r| Occupancy::nvidia(target, r.registers, r.shared, block)),
                 code_size: Some(compiled.code_size),
-                ..KernelReport::new(unit, function, Backend::Cuda, &target, &path)
+                ..KernelReport::new(unit, function, Backend::Cuda, target, path)
             });
         }
+        Ok(())
     }
-    Error::check(diagnostics)?;
-    let warnings = nvidia::warnings(&outcome.log);
-    Ok(Output::new(image, reports, outcome, warnings, writable))
 }
 
 /// Returns the numbers of the targets without duplicates: `90` for `sm_90`, `90a` for `sm_90a`.

@@ -1,18 +1,18 @@
-//! Reads one kernel: its name, parameters and contract.
+//! Reads one kernel: its name, instances and parameters.
 
 use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
+use super::kernel_templates::Instances;
 use super::preprocess::Parts;
-use super::templates::Instances;
 use super::types::{Place, Shape, scope};
 use super::{Context, File, child_of_kind, children, declared, doc, function_name, named, shared, visit};
-use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
+use crate::contract::Contract;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::names::last_name;
 use crate::signature::{Argument, Function, Instance, Kernel, Template};
-use crate::types::{Hazard, Param, ParamType, ValueType};
+use crate::types::{Param, ParamType, ValueType};
 
 /// How many parameters fit into the launcher's argument array on the stack.
 const MAX_PARAMS: usize = 64;
@@ -27,31 +27,11 @@ impl<'a> File<'a> {
     /// Reads a definition or declaration of a `__global__` function.
     pub(super) fn kernel(&mut self, node: Node<'a>, keyword: Node<'a>, context: Context) {
         let source = self.source;
-        let Some(declarator) = node.child_by_field_name("declarator") else {
-            return self.unreadable(keyword);
-        };
-        // In `__global__ float* f()` the function's declarator is nested inside the pointer's.
-        let mut function = declarator;
-        while function.kind() != "function_declarator" {
-            match function.child_by_field_name("declarator") {
-                Some(inner) => function = inner,
-                None => return self.unreadable(keyword),
-            }
-        }
-        let Some(name_node) = function.child_by_field_name("declarator") else {
+        let Some((function, name_node)) = function_and_name(node) else {
             return self.unreadable(keyword);
         };
         let Some(body) = node.child_by_field_name("body") else {
-            // This is a forward declaration. The definition counts.
-            let lines = self.docs.above(outermost(node).start_byte());
-            if let Some((_, range)) = doc::contract(&lines).first() {
-                self.diagnostics.push(source.diagnostic(
-                    range.clone(),
-                    "this contract is above a declaration",
-                    "put it above the kernel's definition, which is what launchers are made from",
-                ));
-            }
-            return;
+            return self.check_declaration(node);
         };
         let path = source.text[name_node.byte_range()].split_whitespace().collect::<String>();
         let names = self.names(node, function, &path, context);
@@ -61,72 +41,81 @@ impl<'a> File<'a> {
         if context.class {
             return;
         }
-        let void = node.child_by_field_name("type").is_some_and(|t| &source.text[t.byte_range()] == "void");
-        if !void || function != declarator {
-            self.diagnostics.push(source.diagnostic(
-                node.child_by_field_name("type").unwrap_or(keyword).byte_range(),
-                format!("kernel `{name}` does not return void"),
-                "write `void`; results go through a pointer",
-            ));
-        }
+        self.check_result(node, keyword, &name);
         let Some(Instances { template, arguments }) = self.instances(node, name_node, &names, &doc_lines)
         else {
             return;
         };
-        // We read the first instance last, because its parameters are the ones to keep.
-        let (mut params, mut instances) = (Vec::new(), Vec::new());
-        for (arguments, written) in arguments.into_iter().rev() {
-            self.types.substitute(&template, &arguments);
-            params = self.params(function, &name);
-            let types = params.iter().map(|param| param.ty.clone()).collect();
-            let max_threads = self.launch_bound(node);
-            instances.insert(0, Instance { arguments, params: types, max_threads, written });
-        }
-        self.types.substitute(&[], &[]);
+        let (mut params, mut instances) = self.instantiated((node, function), &name, &template, arguments);
         self.check_size(&name, name_node, &instances);
         let generics: Vec<_> =
             params.iter().map(|param| generic(source, function, param, &template, &instances)).collect();
         self.check_instances(&mut params, &generics, &mut instances);
-        let contract = self.contract(&name, &params, &doc_lines);
-        self.check_generic(contract.as_ref(), &params, &generics);
-        let max_threads = instances.iter().filter_map(|instance| instance.max_threads).min();
-        if let Some(contract) = &contract {
-            self.check_contract(contract, node, name_node, &params, max_threads);
-        }
-        if let Some(range) = self.docs.ordinary_above(outermost(node).start_byte()) {
-            let warning = format!(
-                "this looks like the contract of `{name}`, but we do not read ordinary comments; begin its lines with `///`"
-            );
-            self.warn(range.start, &warning);
-        }
-        let mut contract = contract.unwrap_or_default();
-        if contract.safe {
-            for instance in &instances {
-                self.check_contents(&params, &instance.params);
-            }
-        }
-        if contract.safe && !contract.cooperative && self.calls.meets(&source.text, node) {
-            contract.cooperative = true;
-            let warning = format!(
-                "`{name}` can come to a barrier of the whole grid, so its launcher launches it cooperatively; say so in its \
-                 contract: `requires: {COOPERATIVE}, …` (or write `__syncthreads()` where the barrier is one of the block)"
-            );
-            self.warn(name_node.start_byte(), &warning);
-        }
-        let strided = self.calls.loops(&source.text, body);
-        self.kernels.push(Kernel {
+        let mut kernel = Kernel {
             name_range: name_node.byte_range(),
             docs: doc::text_lines(&source.text, &doc_lines),
             params,
             template,
             generics,
             instances,
-            contract,
-            strided,
+            contract: Contract::default(),
+            strided: self.uses.loops(&source.text, body),
             shares: shared::is_in(&source.text[body.byte_range()]),
             function: names,
             name,
-        });
+        };
+        kernel.contract = self.contract(node, &kernel, &doc_lines);
+        self.kernels.push(kernel);
+    }
+
+    /// Refuses a contract above a forward declaration, because the definition counts.
+    fn check_declaration(&mut self, node: Node<'a>) {
+        let lines = self.docs.above(outermost(node).start_byte());
+        if let Some((_, range)) = doc::contract(&lines).first() {
+            self.diagnostics.push(self.source.diagnostic(
+                range.clone(),
+                "this contract is above a declaration",
+                "put it above the kernel's definition, which is what launchers are made from",
+            ));
+        }
+    }
+
+    /// Refuses a kernel that returns something.
+    fn check_result(&mut self, node: Node<'a>, keyword: Node<'a>, name: &str) {
+        let ty = node.child_by_field_name("type");
+        let void = ty.is_some_and(|ty| &self.source.text[ty.byte_range()] == "void");
+        // In `__global__ void* f()` the declarator is the pointer's.
+        let plain = node
+            .child_by_field_name("declarator")
+            .is_some_and(|declarator| declarator.kind() == "function_declarator");
+        if !void || !plain {
+            self.diagnostics.push(self.source.diagnostic(
+                ty.unwrap_or(keyword).byte_range(),
+                format!("kernel `{name}` does not return void"),
+                "write `void`; results go through a pointer",
+            ));
+        }
+    }
+
+    /// Reads the parameters for each instance. Returns those of the first instance, and all instances.
+    fn instantiated(
+        &mut self,
+        (node, function): (Node<'a>, Node<'a>),
+        name: &str,
+        template: &[Template],
+        arguments: Vec<(Vec<Argument>, bool)>,
+    ) -> (Vec<Param>, Vec<Instance>) {
+        // We read the first instance last, because its parameters are the ones to keep.
+        let (mut params, mut instances) = (Vec::new(), Vec::new());
+        for (arguments, written) in arguments.into_iter().rev() {
+            self.types.substitute(template, &arguments);
+            params = self.params(function, name);
+            let types = params.iter().map(|param| param.ty.clone()).collect();
+            let max_threads = self.launch_bound(node);
+            instances.insert(0, Instance { arguments, params: types, max_threads, written });
+        }
+        self.types.substitute(&[], &[]);
+        (params, instances)
     }
 
     /// Returns the largest block that the first argument of `__launch_bounds__` allows, in threads. Returns
@@ -198,106 +187,6 @@ impl<'a> File<'a> {
         let types: Vec<String> = params.map(|param| written_type(self.source, param)).collect();
         let (extern_c, shares_name) = (context.extern_c, self.functions.contains(name));
         Function { path, extern_c, types: types.join(", "), overloaded: false, shares_name }
-    }
-
-    /// Reads the contract. If it has mistakes, returns `None`, so nothing else is reported about it.
-    fn contract(&mut self, kernel: &str, params: &[Param], lines: &[doc::DocLine]) -> Option<Contract> {
-        let mut contract = Contract::default();
-        let before = self.diagnostics.len();
-        let scope = Scope { file: self.source, text: &self.docs.blanked, kernel, params };
-        for (kind, range) in doc::contract(lines) {
-            contract.add(kind, range, scope, &mut self.diagnostics);
-        }
-        (self.diagnostics.len() == before).then_some(contract)
-    }
-
-    /// Refuses a contract that computes with a number whose type the template chooses, because launchers
-    /// evaluate contracts before they know the type.
-    fn check_generic(&mut self, contract: Option<&Contract>, params: &[Param], generics: &[Option<usize>]) {
-        let Some(contract) = contract else { return };
-        let clauses = contract.requires.iter().flat_map(|clause| [&clause.left, &clause.right]);
-        let extents = contract.covers.iter().flat_map(|covers| &covers.extents);
-        let leaves: Vec<_> = clauses.chain(extents).flat_map(Expr::values).collect();
-        let is_used = |i: &usize| generics[*i].is_some() && leaves.contains(&&Expr::Param(*i));
-        for i in (0..params.len()).filter(is_used) {
-            self.diagnostics.push(self.source.diagnostic(
-                params[i].range.clone(),
-                format!("the contract computes with `{}`, whose type the template chooses", params[i].name),
-                "write an integer type",
-            ));
-        }
-    }
-
-    /// Refuses a contract that promises too little for a safe launcher.
-    fn check_contract(
-        &mut self,
-        contract: &Contract,
-        node: Node<'a>,
-        name_node: Node<'a>,
-        params: &[Param],
-        max_threads: Option<u32>,
-    ) {
-        let source = self.source;
-        let name = &source.text[name_node.byte_range()];
-        let mut refuse = |range: std::ops::Range<usize>, message: String, help: String| {
-            self.diagnostics.push(source.diagnostic(range, message, help));
-        };
-        let block = contract.covers.as_ref().and_then(|covers| covers.block.as_ref());
-        let threads = block.map_or(0, |block| block.iter().product::<u32>());
-        if let Some(most) = max_threads.filter(|most| threads > *most) {
-            refuse(
-                name_node.byte_range(),
-                format!("`covers:` asks for blocks of {threads} threads, and `{name}` takes at most {most}"),
-                "write a smaller block after `by`, or a larger __launch_bounds__".to_owned(),
-            );
-        }
-        if let Some(index) = contract.covered_optional() {
-            let pointer = &params[index].name;
-            refuse(
-                params[index].range.clone(),
-                format!("`covers:` needs the length of `{pointer}`, which is optional"),
-                "use an integer parameter".to_owned(),
-            );
-        }
-        if !contract.safe {
-            return;
-        }
-        for (index, param) in params.iter().enumerate() {
-            if matches!(param.ty, ParamType::Pointer { .. }) && !contract.bounds_below(&Expr::Len(index)) {
-                let pointer = &param.name;
-                refuse(
-                    param.range.clone(),
-                    format!("the contract of `{name}` does not say how long `{pointer}` must be"),
-                    format!(
-                        "add a condition such as `n <= len({pointer})`, or `0 <= len({pointer})` if the kernel \
-                         touches none of it; without any `requires:` the launcher is an unsafe fn"
-                    ),
-                );
-            }
-        }
-        if !contract.bounds_below(&Expr::Launch(LaunchValue::Shared))
-            && let Some(array) = self.calls.first_of(&source.text, node, &self.dynamic_shared)
-        {
-            refuse(
-                name_node.byte_range(),
-                format!("the contract of `{name}` does not say how much dynamic shared memory `{array}` must have"),
-                "add a condition such as `4 * block.x <= shared`, or `0 <= shared` if the kernel touches none of \
-                 it; without any `requires:` the launcher is an unsafe fn"
-                    .to_owned(),
-            );
-        }
-        for param in params {
-            if matches!(param.ty, ParamType::Pointer { volatile: true, .. })
-                && source.text[param.range.clone()].contains("restrict")
-            {
-                refuse(
-                    param.range.clone(),
-                    format!("`{}` is volatile and restrict", param.name),
-                    "leave one of the two out: memory that may change at any time has other pointers to it"
-                        .to_owned(),
-                );
-            }
-        }
     }
 
     fn unreadable(&mut self, keyword: Node<'a>) {
@@ -441,40 +330,16 @@ impl<'a> File<'a> {
         }
         Ok(Param { name, range: node.byte_range(), ty })
     }
+}
 
-    /// Refuses a contract on memory whose contents no condition can vouch for.
-    fn check_contents(&mut self, params: &[Param], types: &[ParamType]) {
-        const UNSAFE: &str = "leave `requires:` out: the launcher is then an unsafe fn";
-        for (param, ty) in params.iter().zip(types) {
-            let name = &param.name;
-            let (message, help) = match (ty.hazard(), ty) {
-                (_, ParamType::Pointer { element: ValueType::Bytes { unknown: Some(why) }, .. }) => {
-                    self.diagnostics.push((**why).clone());
-                    continue;
-                }
-                (Some(Hazard::Address), _) => (
-                    format!("`{name}` holds addresses or handles, for which no condition can vouch"),
-                    format!("pass one pointer and offsets into it, or {UNSAFE}"),
-                ),
-                (Some(Hazard::Bool), ParamType::Pointer { .. }) => (
-                    format!(
-                        "`{name}` is memory of bools, which could hold values that are neither true nor false"
-                    ),
-                    format!("write `unsigned char* {name}`, or {UNSAFE}"),
-                ),
-                (Some(Hazard::Bool), ParamType::Value(_)) => (
-                    format!("`{name}` has a bool, which could hold a value that is neither true nor false"),
-                    format!("make the member an `unsigned char`, or {UNSAFE}"),
-                ),
-                (Some(Hazard::Bytes), ParamType::Pointer { .. }) => (
-                    format!("`{name}` points to void, so that no condition can say how long it must be"),
-                    format!("say what it points to, for bytes `unsigned char* {name}`; or {UNSAFE}"),
-                ),
-                _ => continue,
-            };
-            self.diagnostics.push(self.source.diagnostic(param.range.clone(), message, help));
-        }
+/// Returns the declarator of a kernel's function, and its name.
+fn function_and_name(node: Node<'_>) -> Option<(Node<'_>, Node<'_>)> {
+    let mut function = node.child_by_field_name("declarator")?;
+    // In `__global__ float* f()` the function's declarator is nested inside the pointer's.
+    while function.kind() != "function_declarator" {
+        function = function.child_by_field_name("declarator")?;
     }
+    Some((function, function.child_by_field_name("declarator")?))
 }
 
 /// Returns a parameter's declaration without its name and default value.
@@ -518,7 +383,7 @@ fn param_name(param: Node<'_>) -> Option<Node<'_>> {
 
 /// Returns the linkage specification or template declaration around a kernel, because its doc comment is
 /// above that.
-fn outermost(node: Node<'_>) -> Node<'_> {
+pub(super) fn outermost(node: Node<'_>) -> Node<'_> {
     match node.parent() {
         Some(parent)
             if matches!(parent.kind(), "linkage_specification" | "template_declaration")

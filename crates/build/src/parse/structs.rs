@@ -106,95 +106,97 @@ impl<'a> Types<'a> {
 
     /// Returns the fields that a member declares. Functions and types declare none.
     fn member(&mut self, place: Place<'a>, of: &str) -> Result<Vec<Field>, Diagnostic> {
-        let member = place.node;
-        let text = place.text();
-        if text.starts_with("virtual") {
-            return Err(place.refuse(
-                format!("`{of}` has virtual functions, so a host's value means nothing on a device"),
-                "choose by an integer or an enum member",
-            ));
-        }
-        let function = |node: Node<'_>| {
-            descendants(node).any(|node| node.kind() == "function_declarator" && !is_pointer(node))
-        };
-        match member.kind() {
-            "field_declaration" => {}
-            // These do not change the layout.
-            "{"
-            | "}"
-            | ";"
-            | ":"
-            | "function_definition"
-            | "comment"
-            | "access_specifier"
-            | "alias_declaration"
-            | "type_definition"
-            | "using_declaration"
-            | "friend_declaration"
-            | "template_declaration"
-            | "static_assert_declaration"
-            | "preproc_def"
-            | "preproc_function_def"
-            | "preproc_call" => return Ok(Vec::new()),
-            "declaration" if function(member) => return Ok(Vec::new()),
-            _ => return Err(unbindable(place, of)),
-        }
-        let declarators = declarators(member);
-        if child_of_kind(member, "storage_class_specifier").is_some()
-            || declarators.iter().any(|d| function(*d))
-        {
+        if !declares_fields(place, of)? {
             return Ok(Vec::new());
-        }
-        if child_of_kind(member, "bitfield_clause").is_some() {
-            return Err(place
-                .refuse("a bit field has no place of its own in Rust", "write an integer member and shift"));
-        }
-        let Some(ty) = member.child_by_field_name("type") else { return Err(unbindable(place, of)) };
-        if declarators.is_empty() {
-            let anonymous = ty.child_by_field_name("name").is_none() && ty.kind() != "enum_specifier";
-            return if anonymous { Err(unbindable(place, of)) } else { Ok(Vec::new()) };
         }
         let docs = self.docs(place);
         let mut fields = Vec::new();
-        for declarator in declarators {
-            let Some(name) = declarator_name(place.at(declarator)) else { return Err(unbindable(place, of)) };
-            let mut declared = self.declaration(place, Some(declarator))?;
-            let mut extents = Vec::new();
-            while let Shape::Array(element, len) = declared.shape {
-                extents.push(len.ok_or_else(|| {
-                    place.refuse(
-                        format!("`{name}` is an array without a length"),
-                        "write for example `float v[4]`",
-                    )
-                })?);
-                declared = *element;
-            }
-            let (constant, volatile) = (declared.constant, declared.volatile);
-            let ty = match declared.shape {
-                Shape::Value(value) => value.stored(),
-                Shape::Pointer(_) | Shape::Function => ValueType::Address,
-                Shape::Refused(why) => return Err(*why),
-                Shape::Void | Shape::Reference | Shape::Array(..) => return Err(unbindable(place, of)),
-            };
-            let field = Field {
-                name: name.to_owned(),
-                docs: docs.clone(),
-                ty,
-                extents,
-                offset: 0,
-                in_cpp: true,
-                constant,
-                volatile,
-            };
-            if field.size().is_none() {
-                return Err(
-                    place.refuse(format!("`{of}::{name}` is too large"), "pass a pointer to such memory")
-                );
-            }
-            fields.push(field);
+        for declarator in declarators(place.node) {
+            fields.push(Field { docs: docs.clone(), ..self.field(place, declarator, of)? });
         }
         Ok(fields)
     }
+
+    /// Returns the field of one declarator, without its docs.
+    fn field(&mut self, place: Place<'a>, declarator: Node<'a>, of: &str) -> Result<Field, Diagnostic> {
+        let Some(name) = declarator_name(place.at(declarator)) else { return Err(unbindable(place, of)) };
+        let mut declared = self.declaration(place, Some(declarator))?;
+        let mut extents = Vec::new();
+        while let Shape::Array(element, len) = declared.shape {
+            extents.push(len.ok_or_else(|| {
+                place.refuse(
+                    format!("`{name}` is an array without a length"),
+                    "write for example `float v[4]`",
+                )
+            })?);
+            declared = *element;
+        }
+        let (constant, volatile) = (declared.constant, declared.volatile);
+        let ty = match declared.shape {
+            Shape::Value(value) => value.stored(),
+            Shape::Pointer(_) | Shape::Function => ValueType::Address,
+            Shape::Refused(why) => return Err(*why),
+            Shape::Void | Shape::Reference | Shape::Array(..) => return Err(unbindable(place, of)),
+        };
+        let (name, docs) = (name.to_owned(), Vec::new());
+        let field = Field { name, docs, ty, extents, offset: 0, in_cpp: true, constant, volatile };
+        if field.size().is_none() {
+            let message = format!("`{of}::{}` is too large", field.name);
+            return Err(place.refuse(message, "pass a pointer to such memory"));
+        }
+        Ok(field)
+    }
+}
+
+/// Returns false if a member does not change the layout, for example because it is a function or a type.
+/// Refuses members that have no counterpart in Rust.
+fn declares_fields(place: Place<'_>, of: &str) -> Result<bool, Diagnostic> {
+    let member = place.node;
+    if place.text().starts_with("virtual") {
+        return Err(place.refuse(
+            format!("`{of}` has virtual functions, so a host's value means nothing on a device"),
+            "choose by an integer or an enum member",
+        ));
+    }
+    match member.kind() {
+        "field_declaration" => {}
+        "{"
+        | "}"
+        | ";"
+        | ":"
+        | "function_definition"
+        | "comment"
+        | "access_specifier"
+        | "alias_declaration"
+        | "type_definition"
+        | "using_declaration"
+        | "friend_declaration"
+        | "template_declaration"
+        | "static_assert_declaration"
+        | "preproc_def"
+        | "preproc_function_def"
+        | "preproc_call" => return Ok(false),
+        "declaration" if declares_function(member) => return Ok(false),
+        _ => return Err(unbindable(place, of)),
+    }
+    let declarators = declarators(member);
+    if child_of_kind(member, "storage_class_specifier").is_some()
+        || declarators.iter().any(|declarator| declares_function(*declarator))
+    {
+        return Ok(false);
+    }
+    if child_of_kind(member, "bitfield_clause").is_some() {
+        return Err(
+            place.refuse("a bit field has no place of its own in Rust", "write an integer member and shift")
+        );
+    }
+    let Some(ty) = member.child_by_field_name("type") else { return Err(unbindable(place, of)) };
+    let anonymous = ty.child_by_field_name("name").is_none() && ty.kind() != "enum_specifier";
+    if declarators.is_empty() && anonymous { Err(unbindable(place, of)) } else { Ok(!declarators.is_empty()) }
+}
+
+fn declares_function(node: Node<'_>) -> bool {
+    descendants(node).any(|node| node.kind() == "function_declarator" && !is_pointer(node))
 }
 
 /// The largest alignment that we support. Memory for kernels always has at least this alignment.

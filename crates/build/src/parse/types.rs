@@ -7,8 +7,8 @@ use tree_sitter::Node;
 
 use super::constants::{self, Name};
 use super::declared::{Constant, Declared};
-use super::instances::StructTemplate;
 use super::preprocess::{Macros, Part, Parts};
+use super::struct_templates::StructTemplate;
 use super::{children, doc, function_name};
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::names::{has_a_meaning, identifier};
@@ -506,7 +506,7 @@ impl<'a> Types<'a> {
     /// Returns a Rust name for a type that no other type in use has.
     pub(super) fn rust_name(&self, cpp: &str, place: Place<'a>) -> Result<String, Diagnostic> {
         // The arguments of a template become parts of the name.
-        let cpp = if cpp.contains('<') { &super::instances::rust_name(cpp) } else { cpp };
+        let cpp = if cpp.contains('<') { &super::struct_templates::rust_name(cpp) } else { cpp };
         let last = cpp.rsplit("::").next().unwrap_or(cpp);
         let taken = |name: &str| self.used.iter().any(|used| used.name() == name);
         let name =

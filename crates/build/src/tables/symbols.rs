@@ -3,7 +3,7 @@
 use cpp_demangle::{DemangleOptions, Symbol};
 
 use crate::parse::constants::evaluate;
-use crate::parse::templates::split;
+use crate::parse::kernel_templates::split;
 use crate::signature::{Argument, Global, Instance, Kernel, Module, ends_in};
 use crate::types::{ParamType, Scalar, ValueType, vector_from_cpp};
 

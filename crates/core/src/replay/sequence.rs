@@ -42,7 +42,7 @@ enum BorrowedWork<'a> {
 
 /// What another library's calls do, as their caller names it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct ExternalKey {
+pub(super) struct ExternalKey {
     label: &'static str,
     key: u64,
     /// The number that [`memory::returned`] gave. A recording refers to memory by its address, and once memory went back to the

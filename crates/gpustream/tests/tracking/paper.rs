@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gpustream::hal::{Fill, HostFn, RawEvent, RawStream, Work};
+use gpustream::hal::{CopyDirection, Fill, HostFn, RawEvent, RawStream, Work};
 use gpustream::{
     BackendName, Device, DeviceInfo, DeviceOptions, Error, ErrorKind, Image, Kernel, ModuleSource, Result,
     Stream,

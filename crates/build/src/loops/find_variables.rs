@@ -11,7 +11,7 @@ use super::waits::Waits;
 use crate::parse::{child_of_kind, declarators, declared, has_word};
 
 /// Adds the variables that are declared where a kernel's threads meet.
-pub(super) fn declare<'t>(
+pub(super) fn find_variables<'t>(
     text: &'t str,
     waits: &Waits,
     list: Node<'t>,
@@ -21,7 +21,7 @@ pub(super) fn declare<'t>(
     for node in statements(list) {
         variables.common(node);
         if node.kind() == "declaration" {
-            declare_one(text, node, &list.byte_range(), around, variables);
+            add_declared(text, node, &list.byte_range(), around, variables);
         }
         if waits.first(text, node).is_none() {
             continue;
@@ -31,10 +31,10 @@ pub(super) fn declare<'t>(
                 if let Some(first) =
                     node.child_by_field_name("initializer").filter(|node| node.kind() == "declaration")
                 {
-                    declare_one(text, first, &node.byte_range(), Some(node.id()), variables);
+                    add_declared(text, first, &node.byte_range(), Some(node.id()), variables);
                 }
                 if let Some(body) = node.child_by_field_name("body") {
-                    declare(text, waits, body, Some(node.id()), variables);
+                    find_variables(text, waits, body, Some(node.id()), variables);
                 }
             }
             "if_statement" => {
@@ -43,17 +43,17 @@ pub(super) fn declare<'t>(
                 }
                 for field in ["consequence", "alternative"] {
                     if let Some(body) = node.child_by_field_name(field) {
-                        declare(text, waits, body, around, variables);
+                        find_variables(text, waits, body, around, variables);
                     }
                 }
             }
-            "compound_statement" => declare(text, waits, node, around, variables),
+            "compound_statement" => find_variables(text, waits, node, around, variables),
             _ => {}
         }
     }
 }
 
-fn declare_one<'t>(
+fn add_declared<'t>(
     text: &'t str,
     node: Node<'t>,
     scope: &Range<usize>,

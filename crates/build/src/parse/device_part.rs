@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::calls::identifiers;
+use super::uses::identifiers;
 use super::{children, declarators, declared, descendants, is_constant, named, preprocess, tree, visit};
 use crate::diagnostic::{Error, Result, SourceFile};
 use crate::names::last_name;

@@ -212,57 +212,27 @@ impl<'a> File<'a> {
             failed.extend(list(source, text, range.clone(), (&mut self.types, &parameters), &mut lists));
         }
         let mut instances: Vec<(Vec<Argument>, bool)> = Vec::new();
-        let mut add = |arguments: Vec<Argument>, written| match instances
-            .iter_mut()
-            .find(|(known, _)| in_rust(known).eq(in_rust(&arguments)))
-        {
-            Some((known, is_written)) => *is_written |= written && *known == arguments,
-            None => instances.push((arguments, written)),
-        };
         if let Some(range) = listed.first()
             && failed.is_empty()
         {
             match products(&mut self.types, &parameters, lists) {
-                Ok(products) => products.into_iter().for_each(|arguments| add(arguments, false)),
+                Ok(products) => {
+                    for arguments in products {
+                        add(&mut instances, arguments, false);
+                    }
+                }
                 Err((message, help)) => failed.push(source.diagnostic(range.clone(), message, help)),
             }
         }
-        for Wanted { path, arguments: texts, place } in
-            self.wanted.iter().filter(|w| function.is_called(&w.path))
-        {
-            let (written, range) = match place {
+        for wanted in self.wanted.iter().filter(|wanted| function.is_called(&wanted.path)) {
+            let (written, range) = match &wanted.place {
                 Place::Written(range) => (true, range.clone()),
                 Place::Launched | Place::Script => (false, node.byte_range()),
             };
-            let given = texts.len();
-            let mut texts = texts.clone();
-            texts.extend(parameters.iter().skip(given).map_while(|parameter| parameter.default.clone()));
-            let (message, help) = if texts.len() == parameters.len() {
-                match arguments(&mut self.types, &parameters, &texts) {
-                    Ok(arguments) => {
-                        // A name that is not a type here may be a parameter of the host code's own template.
-                        let unknown =
-                            |argument: &Argument| matches!(argument, Argument::Type { ty: None, .. });
-                        if !matches!(place, Place::Launched) || !arguments.iter().any(unknown) {
-                            add(arguments, written);
-                        }
-                        continue;
-                    }
-                    Err(message) => (message, NO_ARGUMENT),
-                }
-            } else {
-                (
-                    format!(
-                        "`{path}<{}>` does not give all {} arguments",
-                        texts.join(", "),
-                        parameters.len()
-                    ),
-                    "write them all",
-                )
-            };
-            // Host code may leave arguments to deduction and use names from its own templates.
-            if !matches!(place, Place::Launched) {
-                failed.push(source.diagnostic(range, message, help));
+            match requested(&mut self.types, &parameters, wanted) {
+                Ok(Some(arguments)) => add(&mut instances, arguments, written),
+                Ok(None) => {}
+                Err((message, help)) => failed.push(source.diagnostic(range, message, help)),
             }
         }
         if failed.is_empty() {
@@ -272,6 +242,37 @@ impl<'a> File<'a> {
         self.diagnostics.extend(failed);
         None
     }
+}
+
+/// Adds an instance, unless one with the same arguments in Rust is known.
+fn add(instances: &mut Vec<(Vec<Argument>, bool)>, arguments: Vec<Argument>, written: bool) {
+    match instances.iter_mut().find(|(known, _)| in_rust(known).eq(in_rust(&arguments))) {
+        Some((known, is_written)) => *is_written |= written && *known == arguments,
+        None => instances.push((arguments, written)),
+    }
+}
+
+/// Reads the arguments of an instance that was asked for. Host code may leave arguments to deduction and use
+/// names from its own templates, so a launch that we cannot read asks for nothing.
+fn requested(
+    types: &mut Types<'_>,
+    parameters: &[Parameter],
+    Wanted { path, arguments: given, place }: &Wanted,
+) -> Result<Option<Vec<Argument>>, (String, &'static str)> {
+    let defaults = parameters.iter().skip(given.len()).map_while(|parameter| parameter.default.clone());
+    let texts: Vec<_> = given.iter().cloned().chain(defaults).collect();
+    let read = if texts.len() == parameters.len() {
+        arguments(types, parameters, &texts).map_err(|message| (message, NO_ARGUMENT))
+    } else {
+        let (written, wanted) = (texts.join(", "), parameters.len());
+        Err((format!("`{path}<{written}>` does not give all {wanted} arguments"), "write them all"))
+    };
+    if !matches!(place, Place::Launched) {
+        return read.map(Some);
+    }
+    // A name that is not a type here may be a parameter of the host code's own template.
+    let is_unknown = |argument: &Argument| matches!(argument, Argument::Type { ty: None, .. });
+    Ok(read.ok().filter(|arguments| !arguments.iter().any(is_unknown)))
 }
 
 /// Reads the parameters of a template.

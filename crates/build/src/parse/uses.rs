@@ -21,7 +21,7 @@ const GROUP_WAITS: [&str; 3] = ["sync", "barrier_arrive", "barrier_wait"];
 type Words = HashSet<String>;
 
 /// For every name that a file and its headers define, the identifiers in its definition.
-pub(super) struct Calls {
+pub(super) struct Uses {
     /// Function bodies.
     functions: HashMap<String, Words>,
     /// Everything that a name can stand for: functions with their heads, macros, types, and initialised
@@ -29,14 +29,14 @@ pub(super) struct Calls {
     all: HashMap<String, Words>,
 }
 
-impl Calls {
+impl Uses {
     /// Reads the file and the user's own headers, given as texts and root nodes.
     pub(super) fn collect(texts: &[(&str, Node<'_>)]) -> Self {
-        let mut calls = Self { functions: HashMap::new(), all: HashMap::new() };
+        let mut uses = Self { functions: HashMap::new(), all: HashMap::new() };
         for (text, root) in texts {
-            calls.gather(text, *root);
+            uses.gather(text, *root);
         }
-        calls
+        uses
     }
 
     /// Returns true if a kernel's body loops over elements, directly or through a function that it calls.

@@ -4,15 +4,15 @@
 //! These modules hold no items, only text. The tests compile and run the examples.
 
 /// How to write kernels: types, headers, contracts, shared memory, constants, and the errors of a build.
-#[doc = include_str!("writing_kernels.md")]
+#[doc = include_str!("guide/writing_kernels.md")]
 pub mod writing_kernels {}
 
 /// If you know cudarc: its names and ours side by side.
-#[doc = include_str!("coming_from_cudarc.md")]
+#[doc = include_str!("guide/coming_from_cudarc.md")]
 pub mod coming_from_cudarc {}
 
 /// How to use other libraries' work and memory, ordered and kept alive like the library's own.
-#[doc = include_str!("bringing_your_own.md")]
+#[doc = include_str!("guide/bringing_your_own.md")]
 pub mod bringing_your_own {}
 
 /// How to write a library that others call in their streams, with a small BLAS as the example.
@@ -20,5 +20,5 @@ pub mod bringing_your_own {}
 pub mod library_on_top {}
 
 /// How to see what ran: traces, reports and pictures.
-#[doc = include_str!("seeing_what_ran.md")]
+#[doc = include_str!("guide/seeing_what_ran.md")]
 pub mod seeing_what_ran {}

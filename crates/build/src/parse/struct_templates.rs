@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-use super::templates::{Parameter, argument, parameters, split};
+use super::kernel_templates::{Parameter, argument, parameters, split};
 use super::types::{Place, Shape, Type, Types, scope};
 use super::{child_of_kind, children};
 use crate::diagnostic::Diagnostic;

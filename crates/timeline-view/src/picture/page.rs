@@ -10,8 +10,12 @@ use super::Picture;
 use super::escape::Xml;
 
 /// The page's scripts. Each uses the ones before it.
-const SCRIPTS: [&str; 4] =
-    [include_str!("data.js"), include_str!("view.js"), include_str!("draw.js"), include_str!("input.js")];
+const SCRIPTS: [&str; 4] = [
+    include_str!("page/data.js"),
+    include_str!("page/view.js"),
+    include_str!("page/draw.js"),
+    include_str!("page/input.js"),
+];
 
 pub(super) fn draw(picture: &Picture<'_>) -> String {
     let title = match &*picture.title {
@@ -19,11 +23,11 @@ pub(super) fn draw(picture: &Picture<'_>) -> String {
         title => title,
     };
     let mut page = String::new();
-    let mut rest = include_str!("page.html");
+    let mut rest = include_str!("page/page.html");
     // We look for each placeholder after the previous one, so that a record cannot be mistaken for one.
     for (placeholder, text) in [
         ("{title}", Xml(title).to_string()),
-        ("{style}", include_str!("page.css").to_owned()),
+        ("{style}", include_str!("page/page.css").to_owned()),
         ("{heading}", Xml(title).to_string()),
         ("{data}", data::write(picture)),
         ("{script}", SCRIPTS.concat()),
