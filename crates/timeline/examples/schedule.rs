@@ -55,8 +55,8 @@ fn records() -> Vec<Record> {
     records
 }
 
-/// The operations, in an order in which the devices might report them. Only the operations of one stream are
-/// in order.
+/// The operations, in an order that devices could report them in. You can only rely on the order within one
+/// stream.
 fn device_work() -> Vec<Record> {
     let upload = |bytes| WorkKind::Copy { direction: Direction::Up, bytes, pageable: false };
     let kernel = WorkKind::Kernel { grid: [1024, 2, 1], block: [256, 1, 1] };
@@ -76,7 +76,7 @@ fn device_work() -> Vec<Record> {
             ..operation(point(CPU, 1), "count words", 5_000..5_500, 31_000..90_000, WorkKind::Host)
         },
         operation(point(COPIES, 1), "upload", 1_000..2_000, 10_000..30_000, upload(4 << 20)),
-        // The stream's next operation begins in the nanosecond in which the last one ends.
+        // The stream's next operation begins in the same nanosecond as the last one ends.
         operation(point(COPIES, 2), "upload", 2_000..3_000, 30_000..40_000, upload(2 << 20)),
         // A join of four. The copies' stream has no operation 3, so that point means the second one.
         Operation {
