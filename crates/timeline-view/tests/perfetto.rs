@@ -93,7 +93,7 @@ fn file_with_many_strings_is_read_as_it_was_written() {
     assert_eq!(read(&file(&records)).unwrap(), Timeline::from_iter(records));
 }
 
-/// Remembers where each call's bytes end.
+/// Remembers the length of the file after each call.
 #[derive(Default)]
 struct Calls {
     bytes: Vec<u8>,

@@ -88,7 +88,7 @@ fn gap_is_the_hosts_when_the_submission_ended_late() {
     add(&mut made, 1, "first", KERNEL, 0..10, 20..100);
     add(&mut made, 1, "second", KERNEL, 180..190, 200..300);
     assert_eq!(cause(&made), (Cause::HostLate, None));
-    // One of the program's spans explains nothing, because the host was late anyway.
+    // A span that the program has opened explains nothing, because the host was late anyway.
     user(&mut made, 100..180, "load");
     assert_eq!(cause(&made), (Cause::HostLate, None));
     wait(&mut made, 20..140, 1, 1);

@@ -60,7 +60,7 @@ fn cells(ranges: impl IntoIterator<Item = Range<Nanos>>) -> BTreeSet<Nanos> {
     ranges.into_iter().flatten().collect()
 }
 
-/// Returns the nanoseconds in which a `wanted` operation ran.
+/// Returns the nanoseconds while a `wanted` operation ran.
 fn ran(timeline: &Timeline, wanted: impl Fn(Engine) -> bool) -> BTreeSet<Nanos> {
     let operations = timeline.operations.iter().filter(|one| Engine::of(&one.work).is_some_and(&wanted));
     cells(operations.filter_map(|one| one.ran.clone()))

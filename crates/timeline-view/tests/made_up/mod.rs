@@ -72,7 +72,7 @@ pub fn wait(timeline: &mut Timeline, time: Range<Nanos>, stream: u64, number: u6
     timeline.spans.push(Span { thread: 1, time, label: "synchronize".into(), place: line(99), kind });
 }
 
-/// Adds one of the program's spans to thread 1.
+/// Adds a span to thread 1, as if the program had opened it.
 pub fn user(timeline: &mut Timeline, time: Range<Nanos>, label: &'static str) {
     let kind = SpanKind::User { fields: vec![("batch".into(), "7".to_owned())] };
     timeline.spans.push(Span { thread: 1, time, label: label.into(), place: line(3), kind });

@@ -1,4 +1,4 @@
-//! A page in which you can move around in a timeline.
+//! A page to move around in a timeline.
 //!
 //! The page contains the records as JSON, in columns: `data.rs` writes them, and `data.js` reads them. The
 //! page draws the visible part on a canvas.
@@ -20,7 +20,8 @@ pub(super) fn draw(picture: &Picture<'_>) -> String {
     };
     let mut page = String::new();
     let mut rest = include_str!("page.html");
-    // We look for each placeholder after the previous one, so that a record cannot be mistaken for one.
+    // We look for each placeholder after the previous one, because a record may contain the text of a
+    // placeholder.
     for (placeholder, text) in [
         ("{title}", Xml(title).to_string()),
         ("{style}", include_str!("page.css").to_owned()),
