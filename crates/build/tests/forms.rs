@@ -76,7 +76,7 @@ __global__ void named_late(int* y) {
     assert_eq!(threads(text), expected);
 }
 
-/// A loop over rows of threads must not confuse a thread's variable with a member of the same name.
+/// A loop over rows of threads must not confuse a thread's variable with a member that has the same name.
 #[test]
 fn variables_may_be_named_as_members_are() {
     let text = "
@@ -150,7 +150,7 @@ __global__ void beyond(float* y) {
     assert_eq!(threads(text), ["loops", "8: no loop can keep the variable `table`"]);
 }
 
-/// Editors on other systems put this mark at the start of a file.
+/// Editors on other systems may put this mark at the start of a file, and we must ignore it there.
 #[test]
 fn byte_order_mark_is_no_part_of_the_text() {
     let text = "\u{feff}#define N 4\n__global__ void k(int* x) { x[threadIdx.x] = N; __syncthreads(); ++x[threadIdx.x]; }\n";
@@ -343,8 +343,8 @@ __global__ void last(int* x) { __syncthreads(); x[threadIdx.x] = 2; }
     assert!(forms[1].starts_with("1_pinned("), "{forms:?}");
 }
 
-/// In the first nine kernels, places in memory can be told apart. In each of the others, two of them could be
-/// the same.
+/// In the first nine kernels we can tell places in memory apart. In each of the others, two places could be
+/// the same, so the loop must keep the order.
 #[test]
 fn loops_let_a_thread_touch_memory_in_any_order_where_places_are_told_apart() {
     let text = "
