@@ -1,4 +1,4 @@
-//! Blocks, barriers and warps, as kernels see them.
+//! Blocks, barriers and warps, as you see them in a kernel.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -32,7 +32,7 @@ extern "C" __global__ void barrier_in_some_blocks(int* out) {
 
 #[test]
 fn barriers_in_a_row_keep_blocks_of_every_size_together() {
-    // A single worker, so that blocks of all sizes use the same fibers.
+    // We use a single worker, so that blocks of all sizes must share the same fibers.
     let (bench, [stream]) = Bench::with_streams(options().workers(1), &BASIC_IMAGE);
     for threads in [1, 2, 3, 256, 31, 1024, 64] {
         let out = bench.memory::<i32>(threads * 3);
@@ -218,7 +218,8 @@ fn warp_operations_work_with_parts_of_a_warp_and_lanes_that_returned() {
 #[test]
 fn threads_that_return_leave_those_that_wait_to_go_on() {
     for (threads, waiting) in [(96, 40), (96, 33), (64, 1), (1024, 1000), (128, 127)] {
-        // A separate device, whose worker has no fibers yet. Only the necessary ones must be made.
+        // A separate device, because its worker has no fibers yet, so we can see that only the necessary ones
+        // are made.
         let (bench, [stream]) = Bench::with_streams(options().workers(1), &WARPS_IMAGE);
         let counts = bench.memory::<i32>(32);
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Checked mode: out-of-bounds writes are reported with kernel, block and what they missed.
+//! Checked mode: if a kernel writes out of bounds, you get its name, the block and what it missed.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -59,7 +59,7 @@ fn device_memory_has_red_zones() {
     fails("write_at", 1000, 1000, &[kernel, block, size, "0 bytes past the end"]);
     fails("write_at", 1010, 1000, &["10 bytes past the end of the device memory"]);
     fails("write_at", -1, 1000, &["1 bytes before the device memory"]);
-    // Past the red zone is a page that faults, so then we know the thread too.
+    // Past the red zone is a page that faults, so there we also know the thread.
     for at in [3000, -9000] {
         // clang may keep threadIdx somewhere else.
         let clang = std::env::var("CXX").is_ok_and(|cxx| cxx.contains("clang"));

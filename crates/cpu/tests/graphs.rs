@@ -1,4 +1,4 @@
-//! Graphs: built, captured, updated, and run as partial orders.
+//! Graphs: you can build, capture and update them, and they run as partial orders.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -91,7 +91,7 @@ fn a_child_graph_runs_in_its_place() {
     assert_eq!(list.as_ref()[..9], [1, 2, 3, 4, 1, 2, 3, 4, 0]);
 }
 
-/// We must not recurse into child graphs, however deep graphs are nested.
+/// We must not recurse into child graphs, because however deep you nest graphs, the stack must be enough.
 #[test]
 fn children_of_children_take_no_stack() {
     let (bench, [stream]) = bench();
@@ -263,8 +263,7 @@ fn work_of_another_stream_must_be_joined() {
     bench.launch(b, "increment", 1, 1, args![&x, 2]);
     bench.sync(b).unwrap();
     assert_eq!(x.as_ref()[0], 2);
-    // The event belongs to a capture that no longer exists.
-    // SAFETY: handles are alive.
+    // You cannot use this event: it belongs to a capture that no longer exists. SAFETY: handles are alive.
     let stale = unsafe { bench.device.stream_wait_event(a, fork) };
     assert_eq!(stale.unwrap_err().kind(), ErrorKind::Captured);
     bench.record(fork, a);

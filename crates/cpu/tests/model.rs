@@ -1,5 +1,6 @@
 //! Compares random programs of streams, events and default streams with a simple model of what must happen
-//! before what.
+//! before what. If a rule is missing from our own tests, we may still find it here, because the model knows
+//! only the rules.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -121,7 +122,7 @@ static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
 });
 
 impl Machine {
-    /// Runs a program. Returns the order in which its operations ran.
+    /// Runs a program. Returns its operations in the order that they ran.
     fn run(&self, program: &[Action]) -> Vec<usize> {
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut number = 0;

@@ -156,7 +156,7 @@ fn damaged_images_are_errors_and_the_device_goes_on() {
         assert_eq!(error.kind(), ErrorKind::InvalidModule, "{index}: {error}");
     }
     assert_eq!(load(&bench, &machine).unwrap_err().kind(), ErrorKind::NoImageForDevice);
-    // A complete shared object that is not a module.
+    // A complete shared object, but not a module. You could pass one by mistake.
     let stranger = compile("extern \"C\" __global__ void k() {}");
     let name = stranger.windows(20).position(|w| w == b"gpustream_cpu_module").unwrap();
     let mut renamed = stranger.clone();

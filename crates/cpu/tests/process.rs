@@ -174,8 +174,8 @@ fn handlers_that_were_there_before_stay_in_force() {
     assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}\n{said}");
 }
 
-/// A child has none of its parent's threads. Every call must say so and never wait, and a new device must
-/// work.
+/// A child has none of the threads that its parent has. Every call must say so and never wait, and a new
+/// device must work.
 #[test]
 fn a_child_by_fork_is_told_and_opens_anew() {
     fn play() {
@@ -231,7 +231,8 @@ fn a_child_by_fork_is_told_and_opens_anew() {
     assert!(status.success() && said.contains("the child is done"), "{status:?}\n{said}");
 }
 
-/// The process ends by returning from `main`, by `exit` on any thread, and with a module's own destructors.
+/// Your process may end by returning from `main` or by `exit` on any thread, and a module may have
+/// destructors of its own.
 #[test]
 fn a_process_may_end_while_kernels_run() {
     unsafe extern "C" fn leave(_: *mut c_void) {
@@ -268,7 +269,7 @@ fn a_process_may_end_while_kernels_run() {
     }
 }
 
-/// For every variable, a value is either allowed or refused with the variable's name.
+/// If you set a variable to a value that is not allowed, the error must name the variable.
 #[test]
 fn settings_that_are_not_allowed_are_refused_by_name() {
     fn play() {
@@ -293,7 +294,7 @@ fn settings_that_are_not_allowed_are_refused_by_name() {
     assert!(said(&fine).is_none_or(|said| said.contains("3 workers")));
 }
 
-/// The message must contain the system loader's text and suitable advice.
+/// The message must contain the text from the system's loader, and tell you what you can do.
 #[test]
 fn a_module_that_the_loader_refuses_says_why() {
     fn play() {

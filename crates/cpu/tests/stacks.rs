@@ -1,4 +1,4 @@
-//! The stack of a kernel's thread, and the fault if it needs more.
+//! How much stack a thread of a kernel has, and what you get if it needs more.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 

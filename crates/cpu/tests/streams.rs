@@ -49,7 +49,7 @@ fn two_kernels_of_two_streams_run_at_once() {
     }
 }
 
-/// GPUs begin blocks in order, and single-pass scans rely on that.
+/// GPUs begin blocks in order, and we must too, because single-pass scans rely on it.
 #[test]
 fn a_block_may_wait_for_the_blocks_before_it() {
     const BLOCKS: u32 = 20_000;
@@ -188,7 +188,7 @@ fn a_destroyed_stream_finishes_its_work() {
     // SAFETY: not used again.
     unsafe { bench.device.stream_destroy(stream) }.unwrap();
     go.store(1, Ordering::Release);
-    // The event keeps the parts of the stream that it needs.
+    // You may drop the stream, because the event keeps the parts that it needs.
     bench.sync_event(event).unwrap();
     assert_eq!(done.load(Ordering::Acquire), 1);
 }
@@ -201,7 +201,7 @@ fn urgent_streams_go_first_where_they_queue() {
     let blocker = bench.stream();
     let make = |priority| bench.device.stream_create(StreamOptions::default().priority(priority)).unwrap();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
-    // The watchdog adds a worker after a while, so only a round that it did not disturb tells us anything.
+    // The watchdog may add a worker after a while. If it did, the round tells us nothing, so we try another.
     for _ in 0..200 {
         let x = bench.memory::<f32>(1);
         let (low, high) = (make(least), make(most));

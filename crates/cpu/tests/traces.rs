@@ -1,4 +1,4 @@
-//! Traces: each numbered operation ends once, and its times are those of its work.
+//! Traces: each numbered operation must end exactly once, and you get the times of its work.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -292,7 +292,7 @@ fn graphs_are_measured_by_node() {
     assert_eq!(works(&bench), []);
 }
 
-/// The body of a graph's loop is measured each time it runs.
+/// If a graph has a loop, its body is measured each time it runs.
 #[test]
 fn loops_of_graphs_are_measured_by_turn() {
     let (bench, [s]) = traced();

@@ -1,4 +1,5 @@
-//! The prelude's half-precision types, atomics and functions, compared with Rust's.
+//! The prelude's half-precision types, atomics and functions. We compare them with Rust's, because both
+//! follow the same standard.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -189,9 +190,9 @@ fn check_arithmetic<T: Narrow>(bench: &Bench) {
     bench.sync(stream).unwrap();
     for (i, &double) in doubles.iter().enumerate() {
         let (a, b, c) = (value(0, i), value(1, i), value(2, i));
-        // Sums and products of halves are exact in double, except the sum of numbers far apart, where it does
-        // not matter. With these exponents the fused operation is exact too whenever the result is near a
-        // tie.
+        // Sums and products of halves are exact in double, except for sums of numbers far apart. There it
+        // does not matter. With these exponents the fused operation is exact too whenever the result is near
+        // a tie.
         let exact = [a + b, a - b, a * b, a / b, a.mul_add(b, c), double];
         let named = ["+", "-", "*", "/", "fma", "double"].iter().zip(exact);
         for (k, (what, exact)) in named.take(T::ROUND_ONCE).enumerate() {

@@ -194,7 +194,7 @@ impl Bench {
     }
 }
 
-/// Device memory that the host accesses directly, which it can here.
+/// Device memory that the host accesses directly. It can do that here, because both share one address space.
 pub struct Memory<T> {
     pub buffer: RawBuffer,
     len: usize,
