@@ -87,7 +87,7 @@ fn ranks_of_one_host_meet_after_torchruns_agent_without_a_secret() {
     assert!(matches!(reason(&error), ExchangeError::NoFreePort { .. }), "{error}");
 }
 
-/// Returns where the ranks of one host meet after this port, for a run and a secret.
+/// Returns the meeting place that the ranks of one host find from this port, for a run and a secret.
 fn behind(port: u16, run: &str, secret: &str) -> Rendezvous {
     let port = port.to_string();
     place(&[

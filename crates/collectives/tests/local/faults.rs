@@ -1,5 +1,5 @@
-//! If a rank does not come, leaves, panics, aborts or makes another call, every rank gets an error that names
-//! it.
+//! If a rank does not come, leaves, panics, aborts or makes another call, you must get an error on every rank
+//! that names it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -57,7 +57,7 @@ fn rank_that_does_not_come_is_named() {
         matches!(broken(&error), CommunicatorFailure::Missing { ranks, .. } if *ranks == missing),
         "{error}"
     );
-    // It comes too late, and the others can use their memory again.
+    // It comes too late, and you can use the memory of the others again.
     let mut c = streams[1].full(10, 1f32).unwrap();
     assert_eq!(reason(ranks[1].all_reduce_in_place(&streams[1], &mut c, Op::Sum)), *broken(&error));
     assert_eq!(streams[0].download(&a).unwrap(), [1.0; 10]);

@@ -1,5 +1,5 @@
 //! Compares every operation with plain Rust, for every type, combination and many odd lengths. Nothing else
-//! may be written.
+//! may be written, because you may have other data next to a view.
 
 use std::any::TypeId;
 
@@ -22,7 +22,7 @@ tests!(
     runs_of_a_replay_contain_calls,
 );
 
-/// Lengths of a rank's part: zero, less than the number of ranks, and around multiples of it.
+/// How long one part may be: zero, less than the number of ranks, and around multiples of it.
 const LENGTHS: [usize; 8] = [0, 1, 2, 3, 5, 7, 64, 1001];
 
 /// Elements before and after each view. Nothing may write them.
@@ -183,7 +183,7 @@ fn grouped_operations<T: Number>(ranks: &[Communicator], streams: &[Stream], len
     let (mut reduced, mut scattered, mut gathered) = (source(len), room(len), room(size * len));
     let (mut exchanged, mut received, mut copied) = (room(size * len), room(len), source(len));
     let (long, short) = (source(size * len), source(len));
-    // Two calls of each kind, so that the order of a rank's calls matters.
+    // We make two calls of each kind, because the order of calls must matter.
     group(|group| {
         let results = reduced.iter_mut().zip(&mut scattered).zip(&mut gathered);
         let more = exchanged.iter_mut().zip(&mut received).zip(&mut copied);
@@ -257,7 +257,8 @@ fn pinned_memory_is_taken() {
 fn nan_gives_way_to_numbers() {
     each(ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
-        // Each rank has a NaN where the others have numbers, and at the end all of them have one.
+        // For each rank there is an element that is NaN only there. At the end all ranks must have a NaN in
+        // all of these.
         let numbers: Vec<_> = (1..=rank.size()).map(|number| number as f32).collect();
         let mut values = [&numbers[..], &[f32::NAN]].concat();
         values[rank.rank()] = f32::NAN;

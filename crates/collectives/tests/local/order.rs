@@ -1,4 +1,5 @@
-//! A call's work is in order with all other work, and the host only waits for ranks, never for a device.
+//! A call's work must be in order with all your other work, and the host may only wait for ranks, never for a
+//! device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,7 +116,7 @@ fn barrier_waits_for_every_stream() {
     }
 }
 
-/// The closures share a counter that no tracker knows of.
+/// The closures share a counter that no tracker can know of.
 fn barrier_orders_what_the_tracker_does_not_see() {
     let ranks = ranks();
     let size = ranks.len();

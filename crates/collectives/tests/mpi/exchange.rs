@@ -22,7 +22,7 @@ fn join() -> (usize, MpiExchange) {
     (World::from_env().unwrap().rank(), MpiExchange::join(LONG).unwrap())
 }
 
-/// Puts one of this rank's keys, and waits for those of all ranks.
+/// Puts a key for this rank, and waits for those of all ranks.
 fn meet(exchange: &MpiExchange, own: usize, what: &str) {
     exchange.put(&format!("{own} {what}"), &[]).unwrap();
     for rank in 0..RANKS {

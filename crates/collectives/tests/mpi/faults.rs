@@ -1,4 +1,4 @@
-//! Lost ranks, and calls that do not match: every rank gets an error, and none of them hangs.
+//! Lost ranks, and calls that do not match: you must get an error on every rank, and none may hang.
 
 use std::process::{self, ExitCode};
 use std::time::Duration;

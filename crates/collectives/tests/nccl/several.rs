@@ -103,7 +103,7 @@ fn work(rank: &Communicator, device: &Device) {
     assert_eq!(stream.download(&memory).unwrap(), [rank.size() as f32; 100]);
 }
 
-/// Returns the variables with which Hydra tells a process its rank.
+/// Returns the variables that Hydra sets to tell a process its rank.
 fn place(rank: usize, count: usize) -> [(&'static str, String); 2] {
     [("PMI_RANK", rank.to_string()), ("PMI_SIZE", count.to_string())]
 }
