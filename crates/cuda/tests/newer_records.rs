@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-/// Returns the text of cudarc's bindings for CUPTI. Cargo tells us the folder only once it has the packages for all platforms, so
-/// it may fetch some that no build here has needed.
+/// Returns the text of the bindings that cudarc has for CUPTI. Cargo tells us the folder only once it has the packages
+/// for all platforms, so it may fetch some that no build here has needed.
 fn bindings() -> String {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1"])

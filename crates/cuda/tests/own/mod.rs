@@ -1,4 +1,4 @@
-//! The calls that only CUDA has, and what the backend makes of CUDA's own answers.
+//! The calls that only CUDA has, and what the backend makes of answers that only CUDA gives.
 
 pub(crate) mod traces;
 

@@ -72,7 +72,7 @@ fn two_libraries_hand_memory_to_and_fro() {
     stream.fill(&mut tensor.view_mut().unwrap(), 2.0).unwrap();
     assert_eq!(stream.download(&tensor.view()).unwrap(), [2.0; 100]);
     drop(tensor);
-    // The deleter gives the memory back on one of the library's threads.
+    // The deleter gives the memory back on a thread of the library.
     while stream.device().memory_stats().used != before {
         std::thread::yield_now();
     }
@@ -114,7 +114,7 @@ fn owner_that_panics_does_no_harm() {
     let (dropped, drops) = channel();
     let mut owner = Panics(vec![3.0; 4], dropped);
     let memory = owner.0.as_mut_ptr();
-    // SAFETY: the owner keeps its values where they are.
+    // SAFETY: the owner does not move its values.
     let buffer = unsafe { Buffer::<f32>::from_raw(&stream, memory, 4, owner) }.unwrap();
     let theirs = into_dlpack::<DLManagedTensorVersioned, _>(buffer, &[4], &stream).unwrap().into_raw();
     // SAFETY: the work on the CPU is done, and the consumer deletes the tensor once.

@@ -1,4 +1,5 @@
-//! The calls that only HIP has, and what the backend makes of HIP's own answers. This runs once under each version.
+//! The calls that only HIP has, and what the backend makes of answers that only HIP gives. This must run once under
+//! each version.
 
 mod batch;
 mod captures;

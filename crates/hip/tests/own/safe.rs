@@ -25,7 +25,7 @@ fn increment(recorder: &Recorder, device: &Device) -> Kernel {
         true
     });
     let bytes = image(&[("increment", &[8, 8])]);
-    // As gpustream-build embeds them: images for all vendors, from which the features choose one.
+    // As gpustream-build embeds them: images for all vendors, so that the features can choose one.
     let images = [
         Image { backend: "cuda", targets: &["sm_90"], bytes: b"damaged", symbols: &[] },
         Image { backend: "hip", targets: &["gfx942", "gfx90a:xnack+"], bytes: b"damaged", symbols: &[] },
@@ -88,8 +88,8 @@ fn captured_graph_replays() {
     drop((graph, buffer, stream, kernel, device));
 }
 
-/// A vendor's library can break a capture without the tracker seeing it. The stream must work afterwards, also on ROCm 6, which
-/// leaves the stream unusable.
+/// A vendor's library can break a capture without the tracker seeing it. You must be able to use the stream afterwards,
+/// also on ROCm 6, which leaves it unusable.
 #[test]
 fn stream_works_after_a_capture_that_someone_else_broke() {
     let (_recorder, device) = start();

@@ -174,7 +174,7 @@ fn lost_records_are_counted() {
     in_own_process(&[], || {
         let (_recorder, device, library) = start();
         device.trace_begin().unwrap();
-        // At most 2^18 records can wait. The library delivers now and then, as it does with a full buffer.
+        // At most 2^18 records can wait. The library may deliver at any time, as it must with a full buffer.
         let all = 300_000_u64;
         device.trace_enter(1);
         let submitted: Vec<_> = (0..all).map(|_| library.submit()).collect();
