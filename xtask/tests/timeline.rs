@@ -1,4 +1,4 @@
-//! `cargo xtask timeline`, run as a user runs it.
+//! `cargo xtask timeline`, run as you would run it.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
