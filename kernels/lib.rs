@@ -1,7 +1,7 @@
 //! The kernels that come with gpustream, and their bindings.
 //!
-//! Each module has the bindings for a `.cu` file: load its `Kernels` once per device, then you can call them
-//! thread. A launcher is generic over the element type. If your code is generic too, use its trait as a bound
+//! Each module has the bindings for a `.cu` file: load its `Kernels` once per device, then you can call them.
+//! A launcher is generic over the element type. If your code is generic too, use its trait as a bound
 //! ([`HasAxpy`](elementwise::HasAxpy) for `axpy`). [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) need several
 //! launches, and [`Convert`](convert::Convert) copies between element types.
 //!

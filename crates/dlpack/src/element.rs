@@ -54,7 +54,7 @@ pub(crate) fn check<T: Element>(theirs: DLDataType) -> Result<()> {
     Err(Error::new(
         ErrorKind::InvalidArgument,
         format!(
-            "the tensor has elements of type {theirs_name}, but you asked for {name}: convert it to {name} first{what}"
+            "the tensor's elements are {theirs_name}, but you asked for {name}: convert it to {name} first{what}"
         ),
     ))
 }

@@ -88,7 +88,7 @@ impl sealed::Form for DLManagedTensorVersioned {
         Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "the tensor has DLPack version {}.{}, but this crate only knows 0.8 and {DLPACK_MAJOR_VERSION}.x: ask its producer for \
+                "the tensor uses DLPack {}.{}, but this crate only knows 0.8 and {DLPACK_MAJOR_VERSION}.x: ask its producer for \
                  one of these (`max_version=({DLPACK_MAJOR_VERSION}, 0)`)",
                 version.major, version.minor
             ),
