@@ -240,7 +240,7 @@ pub(crate) fn includes(text: &str) -> impl Iterator<Item = Range<usize>> {
         let at = start;
         start += line.len();
         let directive = line.trim_start().strip_prefix('#')?.trim_start();
-        // The offset of each header's name.
+        // The offsets of header names.
         let places = match directive.strip_prefix("include") {
             Some(rest) => vec![line.len() - rest.len()],
             None if directive.starts_with("if") || directive.starts_with("elif") => {

@@ -187,7 +187,7 @@ impl Loops {
         self.forms.values().any(|form| form.second().is_some())
     }
 
-    /// Returns the address of an instance's second form, as a C++ expression.
+    /// Returns the address of the second form of an instance, as a C++ expression.
     pub(crate) fn address(&self, kernel: &Kernel, instance: &Instance) -> Option<String> {
         let Second { name, .. } = self.form(kernel).second()?;
         let path = &kernel.function.path;

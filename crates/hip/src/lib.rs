@@ -6,12 +6,18 @@
 //! uses it must cope with both.
 //!
 //! The files are named after the traits they implement, as in the other backends: [`device`], [`stream`], [`event`],
-//! [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. Besides them [`ffi`] declares HIP's types, [`api`] its
-//! functions, [`handle`] turns handles into HIP's, [`version`] reads version numbers, [`library`] lists the places that
-//! libamdhip64 can be in, [`driver`] opens the library, [`backend`](mod@backend) finds devices, [`info`] describes one,
-//! [`memset`] writes a fill's parameters in the order that HIP reads, [`compiler`] compiles at run time,
-//! [`rocprofiler`] measures when operations run, [`roctx`] shows operations to rocprof, and [`arch`] compares processor
-//! names. `gpustream-cuda` has the same files with the same functions in the same order.
+//! [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. `gpustream-cuda` has the same files with the same functions in the
+//! same order. The others are:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`ffi`], [`api`] | declare HIP's types and functions |
+//! | [`library`], [`driver`] | list the places that libamdhip64 can be in, and open it |
+//! | [`backend`](mod@backend), [`info`] | find devices, and describe one |
+//! | [`handle`], [`version`], [`arch`] | turn handles into HIP's, read version numbers, compare processor names |
+//! | [`memset`] | writes a fill's parameters in the order that this HIP reads |
+//! | [`compiler`] | compiles at run time |
+//! | [`rocprofiler`], [`roctx`] | measure when operations run, and show ranges to rocprof |
 //!
 //! # Environment
 //!

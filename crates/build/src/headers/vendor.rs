@@ -29,7 +29,7 @@ const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsEx
     nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
     hiprtc.h hipsparse/hipsparse.h hipsolver/hipsolver.h hiprand/hiprand.h hipblaslt/hipblaslt.h rocsparse/rocsparse.h \
     rocsolver/rocsolver.h nccl.h rccl/rccl.h cusolver_common.h cufftw.h";
-/// Parts of CUDA's C++ library that kernels may use. One of your folders may have the real ones.
+/// Headers from CUDA's C++ library that kernels may use. One of your folders may have the real ones.
 const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
 /// Floating-point types of less than 16 bits.
 const SHORT_FLOATS: &str = "cuda_fp8.h cuda_fp6.h cuda_fp4.h";

@@ -19,7 +19,8 @@ pub(super) struct DocLine {
 pub(super) struct Docs<'a> {
     pub(super) source: &'a SourceFile,
     blocks: Vec<Block>,
-    /// Contracts in ordinary comments, and where each comment ends. They have no effect, so we must warn you.
+    /// Contracts in ordinary comments, each with the offset of its end. They have no effect, so we must warn
+    /// you.
     ordinary: Vec<(Range<usize>, usize)>,
     /// The file's text with everything blanked out except doc comments.
     pub(super) blanked: String,

@@ -166,7 +166,7 @@ fn others(rank: usize, size: usize) -> impl Iterator<Item = usize> {
     (1..size).map(move |distance| (rank + distance) % size)
 }
 
-/// Copies a part of every rank's memory into a result.
+/// Copies a part of what each rank gives into a result.
 fn gather(
     calls: &mut Calls<'_, '_>,
     rank: usize,

@@ -88,7 +88,7 @@ pub(crate) fn begin() -> Result<()> {
 fn check_no_graphs() -> Result<()> {
     if GRAPHS.load(Ordering::Relaxed) {
         let text = "CUPTI cannot start after the program has made a graph, because launches of the graph would then fail: begin the \
-                    trace earlier, or set GPUSTREAM_TRACE";
+                    trace before that, or set GPUSTREAM_TRACE";
         return Err(error(ErrorKind::Unsupported, text));
     }
     Ok(())

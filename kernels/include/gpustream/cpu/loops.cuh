@@ -443,8 +443,8 @@ struct gs_cpu_row : gs_cpu_in_row {
             each<How>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
         }
     }
-    // Has the processor fetch the elements after those that the row touches. The loop's next row needs them, or the
-    // next block, and the processor's own prefetch does not reach from one short row to the next.
+    // Tells the processor to fetch the elements after those that the row touches. The loop's next row or the next block
+    // needs them, but the processor's own prefetch cannot reach from one short row to the next.
     template <class T>
     GS_CPU_LOOP void behind(const volatile T* pointer, uint64_t first) const {
         fetch((uintptr_t)pointer + (first + length) * sizeof(T), length * sizeof(T));
@@ -537,8 +537,8 @@ static inline GS_CPU_LOOP constexpr auto gs_cpu_distance(Left from, Right to) {
         return nullptr;
     }
 }
-// Runs the body, which asks for its condition, for the threads of each row that can fulfil it: the one that is `distance`
-// behind the first, and, if `every` is not 0, those so many threads before and behind that one.
+// In each row, runs the body only for the threads that can fulfil its condition: the one at `distance` from the first, and
+// if `every` is not 0, each one that is a multiple of `every` threads away from it. The body still asks for the condition.
 template <unsigned How = 0, class Distance, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each_at(const gs_cpu_threads& threads, uint32_t every, Distance distance,
                                               Body body) {
