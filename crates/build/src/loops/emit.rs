@@ -402,7 +402,7 @@ impl<'e, 't> Emitter<'e, 't> {
         self.line("});");
     }
 
-    /// Returns a condition's value for one thread, in C++.
+    /// Writes C++ that returns a condition's value for one thread.
     fn holds(&mut self, condition: &Piece) {
         self.bind(&[condition]);
         self.place(condition.at);

@@ -504,7 +504,8 @@ pub(super) fn jump(node: Node<'_>, any: bool) -> Option<Node<'_>> {
     match node.kind() {
         "break_statement" | "continue_statement" | "goto_statement" => Some(node),
         "return_statement" if any => Some(node),
-        // A `break` in a `switch` belongs to the `switch`. A `continue` in one is rare, so we ignore it.
+        // A `break` in a `switch` belongs to the `switch`. A `continue` in one is rare; its form would not compile,
+        // because a piece is in a lambda, and so we would leave it out.
         "lambda_expression" | "for_statement" | "while_statement" | "do_statement" | "for_range_loop"
         | "switch_statement" => None,
         _ => children(node).into_iter().find_map(|child| jump(child, any)),

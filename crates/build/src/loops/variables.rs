@@ -99,7 +99,8 @@ pub(super) struct Variables<'k, 't> {
     /// The names of the array whose size the launch gives.
     dynamic: HashSet<String>,
     writes: Vec<Write<'t>>,
-    /// Statements that the block executes once, and the offset of each.
+    /// Statements that all threads come to together, unless an `if` around them separates the threads; and the offset
+    /// of each.
     common: HashMap<usize, usize>,
     /// The `if` statements with meetings inside, and their conditions.
     branches: Vec<(Node<'t>, Node<'t>)>,
@@ -180,7 +181,7 @@ impl<'k, 't> Variables<'k, 't> {
         self.dynamic.len() > 1 && self.dynamic.contains(name)
     }
 
-    /// Adds a statement that the block executes once.
+    /// Adds a statement that all threads come to together.
     pub(super) fn common(&mut self, statement: Node<'t>) {
         self.common.insert(statement.id(), statement.start_byte());
     }

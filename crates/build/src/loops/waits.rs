@@ -4,8 +4,8 @@
 //! headers and ours, collect which function calls which, and go back from the functions that wait to everything that
 //! leads to them. We also collect what the rest of the rewrite needs to know about names: which functions read
 //! `threadIdx` or take references, and which macros change something or read memory. All of this is by name. If two
-//! functions share a name, they count as one, so the answer can be "it may wait" for a call that never does, but never
-//! the other way round.
+//! functions share a name, they count as one, so the answer may be "it can wait" for a call that never does. It must
+//! not be the other way round.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
