@@ -201,8 +201,8 @@ fn describe(kernel: &Function, context: &abi::Context, failure: &Failure, near: 
     let block = context.grid.place(failure.block);
     let thread = match failure.thread {
         Some(thread) => Some(context.block.place(u64::from(thread))),
-        // Only the general entry keeps the index in memory, so that we can read it. SAFETY: the module is
-        // loaded.
+        // Only the general entry keeps the index in memory, so that we can read it.
+        // SAFETY: the module is loaded.
         None if context.wide != 0 && near.is_some() => unsafe { kernel.locals.thread_index() },
         None => None,
     };

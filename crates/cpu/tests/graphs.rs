@@ -263,7 +263,8 @@ fn work_of_another_stream_must_be_joined() {
     bench.launch(b, "increment", 1, 1, args![&x, 2]);
     bench.sync(b).unwrap();
     assert_eq!(x.as_ref()[0], 2);
-    // You cannot use this event: it belongs to a capture that no longer exists. SAFETY: handles are alive.
+    // You cannot use this event: it belongs to a capture that no longer exists.
+    // SAFETY: handles are alive.
     let stale = unsafe { bench.device.stream_wait_event(a, fork) };
     assert_eq!(stale.unwrap_err().kind(), ErrorKind::Captured);
     bench.record(fork, a);

@@ -37,7 +37,7 @@ impl HipDevice {
         let refused = |message: String| Err(error(ErrorKind::Unsupported, message));
         if self.driver.version < Version::MASKS {
             return refused(format!(
-                "HIP {} cannot make a stream on a part of a device, because it numbers the units in a mask differently: use 5.7 or later",
+                "HIP {} cannot make a stream on a part of a device, because it numbers the units in a mask differently: that needs 5.7 or later",
                 self.driver.version
             ));
         }

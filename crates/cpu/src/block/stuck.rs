@@ -13,7 +13,9 @@ impl Runner {
         match (first(ThreadState::AtBarrier), first(ThreadState::AtWarp)) {
             (Some(waiting), _) => self.stuck_at_barrier(waiting as u32),
             (None, Some(waiting)) => self.stuck_at_warp(waiting as u32),
-            (None, None) => self.failure_at(None, "has a block whose threads cannot continue".into()),
+            (None, None) => {
+                self.failure_at(None, "stops, because no thread of the block can continue".into())
+            }
         }
     }
 
