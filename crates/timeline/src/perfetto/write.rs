@@ -19,8 +19,8 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file. Its first bytes are written together with the first record, so you can make a writer
-    /// that may never be used.
+    /// Begins a file. Its first bytes can only be seen after the first record, or after
+    /// [`finish`](Self::finish), because they are written together.
     pub fn new(out: W) -> Self {
         Self { out, encoder: Encoder::new(), failed: false }
     }
