@@ -74,8 +74,8 @@ __global__ void add_scaled(float a, const float* __restrict__ x, float* __restri
     }
 }
 
-/// Shortens each path of a graph with n nodes by way of node k. If that is shorter, notes k in `via`. requires: n * n
-/// <= len(length), n * n <= len(via), k < n, grid.x * block.x >= n, grid.y * block.y >= n
+/// Shortens each path of a graph with n nodes by way of node k. If that is shorter, notes k in `via`.
+/// requires: n * n <= len(length), n * n <= len(via), k < n, grid.x * block.x >= n, grid.y * block.y >= n
 __global__ void shorten(int* __restrict__ length, int* __restrict__ via, int n, int k) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= n || y >= n) return;
@@ -86,8 +86,8 @@ __global__ void shorten(int* __restrict__ length, int* __restrict__ via, int n, 
     }
 }
 
-/// y[i] = sum of the x[j] up to i in the block of i; sums[b] = sum of block b requires: block.x == 256, grid.x * 256 >=
-/// n, n <= len(x), n <= len(y), grid.x <= len(sums)
+/// y[i] = sum of the x[j] up to i in the block of i; sums[b] = sum of block b
+/// requires: block.x == 256, grid.x * 256 >= n, n <= len(x), n <= len(y), grid.x <= len(sums)
 __global__ void scan_blocks(const int* __restrict__ x, int* __restrict__ y, int* __restrict__ sums, int n) {
     __shared__ int of_warp[32];
     const int i = blockIdx.x * blockDim.x + threadIdx.x;

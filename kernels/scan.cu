@@ -76,7 +76,8 @@ GS_INLINE void store_items(T* y, size_t first, size_t end, bool wide, const T* i
 
 }  // namespace
 
-/// totals[b] = sum of chunk b of x; block b has chunk b types: T = float, double, unsigned int, unsigned long long
+/// totals[b] = sum of chunk b of x; block b has chunk b
+/// types: T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
 template <class T>
 __global__ void scan_totals(const T* __restrict__ x, T* __restrict__ totals, size_t n) {
