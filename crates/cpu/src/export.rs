@@ -60,7 +60,7 @@ unsafe impl Exports for CpuDevice {
         let seals = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & LENGTH_SEALS != LENGTH_SEALS {
             return Err(wrong(
-                &"the length of the descriptor's file can change, so it does not come from an export",
+                &"the file's length may change, so the descriptor does not come from an export",
             ));
         }
         let there = length(descriptor).map_err(|why| {
