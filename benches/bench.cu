@@ -1,4 +1,4 @@
-// Kernels for benchmarks in which the library's own kernels would hide the measured cost.
+// Kernels for benchmarks that measure the cost of a call. With the library's own kernels you could not see it.
 #include <gpustream/kernel.cuh>
 
 /// y[i] = a * x[i], one element per thread: four arguments and almost no work.

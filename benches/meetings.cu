@@ -1,4 +1,5 @@
-// Kernels whose threads meet or share a loop, as many CUDA programs have them, to compare with a plain loop on the CPU.
+// Kernels whose threads meet or share a loop, as you may find them in many CUDA programs. We compare them with a plain
+// loop on the CPU.
 #include <gpustream/kernel.cuh>
 
 #define TILE 32
@@ -73,7 +74,7 @@ __global__ void add_scaled(float a, const float* __restrict__ x, float* __restri
     }
 }
 
-/// Shortens each path of a graph with n nodes by way of node k, and notes k in `via` where that is shorter.
+/// Shortens each path of a graph with n nodes by way of node k. If that is shorter, notes k in `via`.
 /// requires: n * n <= len(length), n * n <= len(via), k < n, grid.x * block.x >= n, grid.y * block.y >= n
 __global__ void shorten(int* __restrict__ length, int* __restrict__ via, int n, int k) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -85,7 +86,7 @@ __global__ void shorten(int* __restrict__ length, int* __restrict__ via, int n, 
     }
 }
 
-/// y[i] = sum of the x[j] of i's block up to i; sums[b] = sum of block b
+/// y[i] = sum of the x[j] up to i in the block of i; sums[b] = sum of block b
 /// requires: block.x == 256, grid.x * 256 >= n, n <= len(x), n <= len(y), grid.x <= len(sums)
 __global__ void scan_blocks(const int* __restrict__ x, int* __restrict__ y, int* __restrict__ sums, int n) {
     __shared__ int of_warp[32];

@@ -1,7 +1,8 @@
 // Combines several arrays with the same length into one: the parts of a sum over devices. All arrays lie in one,
 // row after row.
 //
-// We compute the 16-bit floating-point types in float and round once. Integers wrap around.
+// We compute the 16-bit floating-point types in float and round once, so you lose less than if each addition rounded.
+// Integers may wrap around.
 #include <gpustream/kernel.cuh>
 
 namespace {
@@ -14,8 +15,7 @@ struct Floating {
     static GS_INLINE T to(Type x) { return gs::from_float<T>(x); }
     static GS_INLINE T divided(Type x, gs::u64 by) { return gs::from_float<T>(x / (Type)by); }
 };
-// In unsigned arithmetic the lower bits are right for every width and sign, and overflow is
-// defined.
+// In unsigned arithmetic the lower bits are right for every width and sign, and a sum may overflow.
 template <class T, class Unsigned>
 struct Integer {
     typedef Unsigned Type;

@@ -12,7 +12,7 @@ __global__ void convert(const From* __restrict__ x, To* __restrict__ y, size_t n
 #if defined(GS_SERIAL)
     GS_FOR_EACH(i, n) y[i] = to(x[i]);
 #else
-    // A pack has as many elements as the smaller type fits into sixteen bytes.
+    // A pack has as many elements as sixteen bytes can hold of the smaller type.
     constexpr bool narrows = sizeof(To) < sizeof(From);
     constexpr int lanes = 16 / (narrows ? sizeof(To) : sizeof(From)), batch = 2;
     typedef gs::Pack<From, lanes> Source;
@@ -22,8 +22,7 @@ __global__ void convert(const From* __restrict__ x, To* __restrict__ y, size_t n
         n, head, gs::on_boundary((const void*)(x + head), (const void*)(y + head)),
         [=](int c, size_t i, size_t stride) {
             Target result[batch];
-            // All loads come before the first store, because the compiler must not move a load over a
-            // store.
+            // All loads must come before the first store, because the compiler must not move a load over a store.
             GS_UNROLL
             for (int b = 0; b < batch && b < c; ++b)
                 result[b] = gs::map_pack<To, lanes>(to, *reinterpret_cast<const Source*>(x + i + b * stride));

@@ -43,8 +43,8 @@ impl Convert {
     /// Copies `src` to `dst` and converts each element, in stream order. Rounds to nearest, ties to even. If a value is too large
     /// it becomes infinite; a NaN stays a NaN.
     ///
-    /// Both can be device, pinned or managed memory. The kernel reads and writes pinned memory over the bus, so we copy no
-    /// element twice.
+    /// Both may be device, pinned or managed memory. The kernel reads and writes pinned memory over the bus, so we copy
+    /// no element twice.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
@@ -95,7 +95,7 @@ impl Convert {
         src: &(impl AsView<T> + ?Sized),
     ) -> Result<Vec<U>> {
         let src = src.view();
-        // A recording refuses the download, but it would keep the conversion before it.
+        // A recording cannot contain the download, but it would keep the conversion before it. So we must check first.
         stream.download(&src.slice(..0)?)?;
         let mut converted = stream.alloc(src.len())?;
         self.copy(stream, &src, &mut converted)?;

@@ -1,4 +1,4 @@
-// Element-wise operations. Memory limits their speed, so all of them use wide loads and stores. We compute the
+// Element-wise operations. They can only be as fast as memory, so all of them use wide loads and stores. We compute the
 // 16-bit types in float and round once.
 #include <gpustream/kernel.cuh>
 

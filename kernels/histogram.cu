@@ -1,4 +1,5 @@
-// Histograms: each block counts in shared memory and adds its counts to the result once.
+// Histograms: each block counts in shared memory and adds its counts to the result once. If all threads counted in the
+// result, many would have to wait for the same word.
 #include <gpustream/kernel.cuh>
 
 namespace {
@@ -45,7 +46,7 @@ extern "C" __global__ void histogram_f32(const float* __restrict__ x, unsigned l
     const float scale = (float)bin_count / (high - low);
     count_bins(x, n, gs::shared_address(histogram_counters), bins, bin_count, [=](float value) {
         if (!(value >= low && value < high)) return bin_count;
-        // Because of rounding, a value just below `high` can land after the last bin.
+        // Because of rounding, a value just below `high` may land after the last bin, so we must check.
         const unsigned int bin = (unsigned int)((value - low) * scale);
         return bin < bin_count ? bin : bin_count - 1;
     });

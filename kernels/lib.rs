@@ -1,9 +1,9 @@
-//! gpustream's own kernels, with their bindings.
+//! The kernels that come with gpustream, and their bindings.
 //!
-//! Each module holds one `.cu` file's bindings: load its `Kernels` once per device, then call them. A launcher is generic over
-//! the element type. If your code is generic too, use its trait as a bound ([`HasAxpy`](elementwise::HasAxpy) for `axpy`).
-//! [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) need several launches, and [`Convert`](convert::Convert) copies between
-//! element types.
+//! Each module has the bindings for a `.cu` file: load its `Kernels` once per device, then you can call them.
+//! A launcher is generic over the element type. If your code is generic too, use its trait as a bound
+//! ([`HasAxpy`](elementwise::HasAxpy) for `axpy`). [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) need several
+//! launches, and [`Convert`](convert::Convert) copies between element types.
 //!
 //! ```
 //! use gpustream::Device;

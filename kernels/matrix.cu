@@ -14,7 +14,7 @@ constexpr unsigned int transpose_block = 256, transpose_batch = 8;
 #endif
 
 // A block's threads as groups of neighbours, each on its own row. Left-over threads get a group number of `count` or
-// more, and idle.
+// more, and must idle.
 struct Groups {
     unsigned int lanes, count, group, lane;
 };
@@ -90,7 +90,7 @@ __global__ void transpose(const T* __restrict__ in, T* __restrict__ out, size_t 
         if (threads == transpose_block && height == side && width == side) {
             constexpr unsigned int lanes = transpose_block < side ? transpose_block : side;
             constexpr unsigned int count = transpose_block / lanes;
-            // The remainder is redundant, but tells the compiler the range.
+            // The remainder is redundant, but the compiler can see the range from it.
             transpose_one(from, to, rows, cols, Groups{lanes, count, thread / lanes % count, thread % lanes}, side,
                           side, tile);
         } else {
@@ -124,7 +124,7 @@ __global__ void matmul(const T* __restrict__ a, const T* __restrict__ b, T* __re
             const bool busy = square < squares * squares;
             T sum[own][own] = {};
             for (size_t at = 0; at < k; at += depth) {
-                // Elements outside the matrices count as 0.
+                // A tile may reach beyond a matrix. Elements out there count as 0.
                 for (unsigned int r = by_a.group; by_a.group < by_a.count && r < side; r += by_a.count) {
                     for (unsigned int d = by_a.lane; d < depth; d += by_a.lanes)
                         left[d][r] = row + r < m && at + d < k ? a[(row + r) * k + at + d] : T(0);

@@ -1,6 +1,6 @@
-// Reductions. Each block combines its share of the input and writes one value. Then a second launch with one block
-// combines those values. You can use any launch shape, and you get the same result in every run with the same shape
-// and alignment.
+// Reductions. Each block combines its share of the input and writes one value. Blocks cannot wait for each other, so a
+// second launch with one block combines those values. You can use any launch shape, and you get the same result in
+// every run with the same shape and alignment.
 //
 // We sum 16-bit inputs in float. min and max skip NaN, like C's fmin and Rust's f32::min. If there is no number, the
 // minimum is +infinity and the maximum -infinity. From -0 and 0 you can get either.

@@ -1,4 +1,4 @@
-//! Sum, minimum, maximum and dot product. Each block reduces its share, then one block reduces the blocks' results.
+//! Sum, minimum, maximum and dot product. Each block reduces its share, then one block must reduce the blocks' results.
 
 use std::panic::Location;
 
@@ -14,7 +14,8 @@ pub use bindings::{HasBlockDot, HasBlockMax, HasBlockMin, HasBlockSum, Kernels};
 
 /// Reductions over whole arrays, loaded on one device.
 ///
-/// Each method returns a buffer with one element, which the device writes in stream order. No method blocks.
+/// Each method returns a buffer with one element, which the device writes in stream order. No method blocks, so you can
+/// go on before the result is there.
 #[derive(Debug)]
 pub struct Reduce {
     kernels: Kernels,
@@ -46,7 +47,8 @@ impl Reduce {
         self.total(stream, partial, &launch(1))
     }
 
-    /// Finds the smallest element, or +∞ if there are none. Skips NaN, like `f32::min`; from −0 and 0 you can get either.
+    /// Finds the smallest element, or +∞ if there are none. Skips NaN, like `f32::min`; from −0 and 0 you may get
+    /// either.
     ///
     /// # Errors
     /// The errors of [`sum`](Self::sum).
@@ -64,7 +66,8 @@ impl Reduce {
         Ok(result)
     }
 
-    /// Finds the largest element, or −∞ if there are none. Skips NaN, like `f32::max`; from −0 and 0 you can get either.
+    /// Finds the largest element, or −∞ if there are none. Skips NaN, like `f32::max`; from −0 and 0 you may get
+    /// either.
     ///
     /// # Errors
     /// The errors of [`sum`](Self::sum).

@@ -1,5 +1,5 @@
 // Inclusive scan (running sum) in three launches, so that no block must ever wait for another. The first and the last
-// have the same shape:
+// must have the same shape:
 //
 //   scan_totals   totals[b] = sum of chunk b      one chunk per block
 //   scan_offsets  totals[b] = sum of the chunks before b      one block
@@ -16,7 +16,7 @@ struct Items {
     static constexpr int count = 64 / sizeof(T);
 };
 
-// Returns where chunk b of n elements begins. A chunk is a whole number of tiles, and a tile has block size times
+// Returns the beginning of chunk b of n elements. A chunk is a whole number of tiles, and a tile has block size times
 // items per thread elements.
 template <class T>
 GS_INLINE size_t chunk_begin(size_t n, size_t b) {
@@ -76,7 +76,7 @@ GS_INLINE void store_items(T* y, size_t first, size_t end, bool wide, const T* i
 
 }  // namespace
 
-/// totals[b] = sum of chunk b of x, where block b has chunk b
+/// totals[b] = sum of chunk b of x; block b has chunk b
 /// types: T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(x), grid.x * grid.y * grid.z <= len(totals)
 template <class T>

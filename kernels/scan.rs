@@ -1,4 +1,5 @@
-//! Inclusive scan: each block sums its chunk, one block scans the sums, and each block scans its chunk from there.
+//! Inclusive scan: each block sums its chunk, one block scans the sums, and then each block can scan its chunk from
+//! there.
 
 use std::panic::Location;
 
@@ -26,7 +27,7 @@ impl Scan {
         Ok(Self { kernels: Kernels::load(device)? })
     }
 
-    /// Computes `y[i] = x[0] + … + x[i]`, in stream order. Integers wrap around.
+    /// Computes `y[i] = x[0] + … + x[i]`, in stream order. Integers may wrap around.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.

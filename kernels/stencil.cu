@@ -1,4 +1,5 @@
-// Five-point stencil: one explicit step for the heat equation in two dimensions.
+// Five-point stencil: one explicit step for the heat equation in two dimensions. You must swap the arrays between
+// steps.
 #include <gpustream/kernel.cuh>
 
 /// out = in + k * (left + right + above + below - 4 * in), for a grid of `height` rows of `width` cells; the border

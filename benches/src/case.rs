@@ -1,4 +1,5 @@
-//! The measured operations, their units, and their targets.
+//! The measured operations, their units, and their targets. A target is a promise: if a row misses it, the run says so,
+//! and you must find out why.
 
 use std::fmt;
 
@@ -12,25 +13,28 @@ use crate::{host_loop, plain, raw_cuda};
 pub(crate) enum Case {
     /// Enqueueing a kernel of four arguments.
     Launch,
-    /// The same by another library's call, as an external operation.
+    /// The same by another library's call, as an external operation. You may mix libraries, so this must not cost much
+    /// more.
     External,
-    /// A launch on another stream than the one that wrote its input, including the calls that order the two.
+    /// A launch on another stream than the one that wrote its input, including the calls that must order the two.
     HandOver,
     /// Marking a point of a stream.
     Record,
-    /// Asking whether a stream is done.
+    /// Asking whether a stream is done, as you may do in a loop.
     StreamQuery,
     /// Asking whether an event is done.
     EventQuery,
     /// Allocating and freeing this many bytes.
     AllocFree(usize),
-    /// This many allocations of random sizes over eight streams, each freed when its slot is needed; per allocation.
+    /// This many allocations of random sizes over eight streams, each freed when its slot is needed; per allocation. A
+    /// pool can be fast for one size and still fail here.
     AllocMix(usize),
-    /// A kernel of about 10 µs and a blocking wait for it.
+    /// A kernel of about 10 µs and a blocking wait for it. Anything much shorter could end before the wait begins.
     KernelAndWait,
-    /// A kernel of about 10 µs, awaited; compared with the blocking wait.
+    /// A kernel of about 10 µs, awaited. Compared with the blocking wait, because that is the best that a future can
+    /// do.
     KernelAndAwait,
-    /// The slowest hundredth of 200 awaits of such a kernel; compared with that of the blocking wait.
+    /// The slowest hundredth of 200 awaits of such a kernel. A reactor that sleeps too long could hide in a median.
     KernelAndAwaitTail,
     /// This many futures that become ready at once: the time from the first that resolves to the last, per future.
     Futures(usize),
@@ -40,9 +44,9 @@ pub(crate) enum Case {
     GraphSet(Set),
     /// A step that is run again and again.
     Step(Step),
-    /// One round of a loop whose end only the device knows.
+    /// One round of a loop whose end only the device can know.
     Round,
-    /// Copying an ordinary slice of this many bytes to the device.
+    /// Copying an ordinary slice of this many bytes to the device. The bytes must first go to page-locked memory.
     Upload(usize),
     /// Copying this many bytes of the device to an ordinary slice.
     Download(usize),
@@ -50,15 +54,15 @@ pub(crate) enum Case {
     PinnedUpload(usize),
     /// Copying this many bytes of the device to pinned memory.
     PinnedDownload(usize),
-    /// Gathering pages of pinned or device memory in device memory, one by one or as a batch.
+    /// Gathering pages of pinned or device memory in device memory. You can do that one by one or as a batch.
     Pages(Source, Together),
     /// Copying this many bytes of device memory to device memory, with read and write counted.
     DeviceCopy(usize),
-    /// `y += a x` over this many floats; the raw kernel has one element per thread.
+    /// `y += a x` over this many floats. The raw kernel has one element per thread, as you may have written it.
     Saxpy(usize),
     /// `z = x + y` over this many floats.
     Add(usize),
-    /// The sum of this many floats; raw is the rate of a copy.
+    /// The sum of this many floats; raw is the rate of a copy, because a sum cannot read faster than that.
     Sum(usize),
     /// The dot product of this many floats; raw is the rate of a copy.
     Dot(usize),
@@ -68,7 +72,7 @@ pub(crate) enum Case {
     Pipeline(usize),
     /// A barrier of 256 threads, per barrier and thread.
     Barrier,
-    /// A kernel whose threads meet; the loop runs on one thread.
+    /// A kernel whose threads meet. The loop runs on one thread, so we can see what meeting costs.
     Meeting(Meeting),
 }
 
@@ -83,9 +87,10 @@ pub(crate) enum Step {
     ValuesHost,
     /// The same from the first run to the end of the last.
     ValuesWhole,
-    /// [`APART`](Self::APART) kernels of about 10 µs that have nothing to do with each other, and a wait for all.
+    /// [`APART`](Self::APART) kernels of about 10 µs that have nothing to do with each other, and a wait for all. A
+    /// graph may run them at the same time.
     Apart,
-    /// A chain of as many kernels, each of which allocates three arrays: the host's time for each.
+    /// A chain of as many kernels; each allocates three arrays: the host's time for each.
     Temporaries,
 }
 
@@ -94,18 +99,18 @@ impl Step {
     pub(crate) const KERNELS: usize = 20;
     /// Kernels that have nothing to do with each other.
     pub(crate) const APART: usize = 16;
-    /// Runs in one sample: so few that the driver takes them without waiting.
+    /// Runs in one sample. There may only be so few that the driver can take them without waiting.
     pub(crate) const RUNS: usize = 25;
 
     pub(crate) const ALL: [Self; 6] =
         [Self::Host, Self::Whole, Self::ValuesHost, Self::ValuesWhole, Self::Apart, Self::Temporaries];
 
-    /// Returns whether the device's time counts.
+    /// Returns true if the device's time counts.
     pub(crate) fn is_whole(self) -> bool {
         matches!(self, Self::Whole | Self::ValuesWhole)
     }
 
-    /// Returns whether a scalar of every kernel changes from run to run.
+    /// Returns true if a scalar of every kernel changes from run to run.
     pub(crate) fn has_new_values(self) -> bool {
         matches!(self, Self::ValuesHost | Self::ValuesWhole)
     }
@@ -171,7 +176,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Returns whether `ours` meets the target. `None` if the target needs a baseline and it is missing.
+    /// Returns true if `ours` meets the target. `None` if the target needs a baseline and it is missing.
     pub(crate) fn is_met(self, ours: f64, baseline: Option<f64>) -> Option<bool> {
         Some(match self {
             Self::AtMostOf(factor) => ours <= factor * baseline?,
@@ -204,7 +209,7 @@ impl Case {
         }
     }
 
-    /// Returns the rows for a device. They can use `memory` bytes of it, and sizes are smaller if `quick`.
+    /// Returns the rows for a device. They may use `memory` bytes of it, and sizes are smaller if `quick`.
     pub(crate) fn all(is_cpu: bool, memory: u64, quick: bool) -> Vec<Self> {
         let mut cases = vec![
             Self::Launch,
@@ -249,7 +254,7 @@ impl Case {
         cases
     }
 
-    /// Returns the unit of the row's values.
+    /// Returns the row's unit.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Launch
@@ -321,7 +326,7 @@ impl Case {
         }
     }
 
-    /// Returns whether one sample takes so long that we only take few.
+    /// Returns true if one sample takes so long that we can only take few.
     pub(crate) fn is_heavy(self) -> bool {
         match self {
             Self::Upload(size) | Self::Download(size) => size >= 16 << 20,

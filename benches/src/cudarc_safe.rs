@@ -1,4 +1,4 @@
-//! cudarc's safe layer, as its examples use it, with its tracking on.
+//! cudarc's safe layer, as its examples use it. Its tracking must be on, because otherwise it would not be safe either.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What you would write in Rust for the CPU: chunks of slices on as many threads.
+//! What you would write in Rust for the CPU: chunks of slices on as many threads. If you cannot beat this, you need no
+//! kernel.
 
 use std::thread;
 
@@ -47,7 +48,7 @@ impl Contender for HostLoop {
 
 type Loop = fn(&[f32], &[f32], &mut [f32]);
 
-/// Goes over each chunk `count` times on a thread of its own, so that starting threads hardly counts.
+/// Goes over each chunk `count` times on a thread of its own, because the time to start threads must not count.
 fn in_chunks(threads: usize, count: usize, x: &[f32], y: &[f32], z: &mut [f32], body: Loop) {
     let chunk = z.len().div_ceil(threads).max(1);
     thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! Measures gpustream, the raw driver, cudarc's safe layer and plain loops, all in one run.
 //!
-//! In every round each contender takes one sample, because then the machine's other work affects all of them alike. The table
-//! shows medians and the spread.
+//! You can only compare figures from one run. In every round each contender takes one sample, because then the
+//! machine's other work affects all of them alike. The table shows medians and the spread.
 
 mod case;
 mod cudarc_safe;

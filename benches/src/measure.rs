@@ -9,7 +9,7 @@ use crate::case::Case;
 /// A function that takes one sample, in the case's unit.
 pub(crate) type Sampler = Box<dyn FnMut() -> Result<f64>>;
 
-/// One way to do the measured operations.
+/// One way to do the measured operations. A way may lack some of them.
 pub(crate) trait Contender {
     /// Returns the column's title.
     fn name(&self) -> &'static str;
@@ -53,7 +53,8 @@ impl Samples {
 pub(crate) struct Row {
     pub(crate) case: Case,
     pub(crate) samples: Vec<Samples>,
-    /// Contenders that failed, with their errors.
+    /// Contenders that failed, with their errors. The run goes on, because you may lack a library that only one
+    /// contender needs.
     pub(crate) failures: Vec<(&'static str, String)>,
 }
 
@@ -99,7 +100,7 @@ pub(crate) trait Queue {
     fn finish(&self) -> Result<()>;
 }
 
-/// Nothing is left to wait for.
+/// There is nothing to wait for.
 impl Queue for () {
     fn finish(&self) -> Result<()> {
         Ok(())
@@ -112,7 +113,8 @@ impl<S: Queue> Queue for [S; 2] {
     }
 }
 
-/// Returns a sampler of the nanoseconds for one of `count` calls of `call`. We wait for their work but do not count it.
+/// Returns a sampler of the nanoseconds for one of `count` calls of `call`. We must wait for their work, but do not
+/// count it.
 pub(crate) fn call_time<S: Queue + 'static, E: Into<anyhow::Error>>(
     count: usize,
     stream: S,
@@ -121,7 +123,7 @@ pub(crate) fn call_time<S: Queue + 'static, E: Into<anyhow::Error>>(
     Box::new(move || nanoseconds(count, || call(&stream).map_err(E::into), || stream.finish()))
 }
 
-/// Returns a sampler of the rate, in GB/s, at which calls of `call` that are done together move `bytes` each.
+/// Returns a sampler of a rate in GB/s: each call of `call` moves `bytes`, and we wait for all calls together.
 pub(crate) fn rate<S: Queue + 'static, E: Into<anyhow::Error>>(
     bytes: usize,
     stream: S,

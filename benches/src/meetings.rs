@@ -12,7 +12,7 @@ mod kernels {
 }
 use kernels::Kernels;
 
-/// A way in which threads meet.
+/// A way for threads to meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meeting {
     /// A Jacobi step with tiles and eight shuffles a thread, for a square of this many rows.
@@ -68,7 +68,7 @@ impl fmt::Display for Meeting {
     }
 }
 
-/// Values that no compiler can foresee.
+/// Values that no compiler can foresee, because otherwise it could compute the result beforehand.
 fn values(count: usize) -> impl Iterator<Item = u32> {
     (0..count as u32).map(|i| i.wrapping_mul(2_654_435_761) >> 8)
 }

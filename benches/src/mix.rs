@@ -1,4 +1,5 @@
-//! A random mix of allocations: a list of slots, their sizes in bytes, and the streams that make them.
+//! A random mix of allocations: a list of slots, their sizes in bytes, and the streams that make them. All contenders
+//! must get the same list.
 
 /// The number of streams that take part.
 pub(crate) const STREAMS: usize = 8;

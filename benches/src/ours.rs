@@ -1,4 +1,4 @@
-//! gpustream, used only through its public interface.
+//! gpustream, used only through its public interface, so you can get what we measure.
 
 use std::ffi::c_void;
 use std::future::Future;
@@ -198,8 +198,8 @@ fn external(device: &Device, kernels: &Kernels, stream: Stream) -> Result<Sample
     }))
 }
 
-/// Measures hand-overs: one stream writes memory that the other reads, and can write again after that. Each turn has two
-/// hand-overs, and the program orders neither.
+/// Measures hand-overs: one stream writes memory that the other reads, and can write again after that. Each turn has
+/// two hand-overs. The program orders neither, so the library must.
 fn hand_over(kernels: Rc<Kernels>, a: Stream, b: Stream) -> Result<Sampler> {
     let x = a.zeros::<f32>(FEW)?;
     let (mut y, mut z) = (a.zeros::<f32>(FEW)?, b.zeros::<f32>(FEW)?);
@@ -290,7 +290,7 @@ fn pipeline(device: &Device, kernels: Rc<Kernels>, size: usize) -> Result<Sample
     }))
 }
 
-/// Measures the mix on its own device, because then only the mix reserves memory there.
+/// Measures the mix on its own device, because then nothing else can reserve memory there.
 fn alloc_mix(device: &Device, count: usize) -> Result<Sampler> {
     let info = device.info();
     let device = Device::open(&format!("{}:{}", info.backend, info.ordinal))?;

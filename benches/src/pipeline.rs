@@ -4,5 +4,5 @@
 /// The number of rounds.
 pub(crate) const ROUNDS: usize = 50;
 
-/// How many pieces we cut the arrays into; they take turns on two streams.
+/// How many pieces we cut the arrays into. They take turns on two streams, so that copies and kernels can overlap.
 pub(crate) const PIECES: usize = 4;

@@ -1,4 +1,5 @@
-//! The steps, which gpustream submits operation by operation, and the loop in which the host asks whether to go on.
+//! What you would do without replays: gpustream submits each step operation by operation, and the host must ask after
+//! each round whether to go on.
 
 use std::rc::Rc;
 

@@ -1,4 +1,5 @@
-//! The driver itself, called as a careful C programmer would: we make everything beforehand, and an operation is one call.
+//! The driver itself, called as a careful C programmer would: we make everything beforehand, and an operation is one
+//! call. This is the baseline that we must not be much slower than.
 
 mod handles;
 
@@ -81,7 +82,7 @@ impl Contender for RawCuda {
     }
 
     fn prepare(&self, case: Case) -> Result<Option<Sampler>> {
-        // Another contender can have left another context current.
+        // Another contender may have left another context current.
         driver!(cuCtxSetCurrent(self.context))?;
         let stream = Stream::new()?;
         let kernels = self.kernels.clone();
@@ -345,8 +346,8 @@ fn params(function: CUfunction, threads: u32, args: &mut [*mut c_void]) -> sys::
     }
 }
 
-/// Measures a step as a graph that we make beforehand. Steps that allocate have none, because a graph cannot hold a stream's
-/// allocations.
+/// Measures a step as a graph that we make beforehand. Steps that allocate have none, because a graph cannot contain
+/// allocations of a stream.
 fn raw_step(step: Step, kernels: Rc<Functions>, stream: Stream) -> Result<Option<Sampler>> {
     let mut graph = ptr::null_mut();
     driver!(cuGraphCreate(&raw mut graph, 0))?;

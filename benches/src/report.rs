@@ -1,4 +1,4 @@
-//! The table and the JSON file.
+//! The table for you to read, and the JSON file with every sample.
 
 use gpustream_timeline_view::text::Table;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A loop whose end only the device knows.
+//! A loop whose end only the device can know.
 
 use std::rc::Rc;
 

@@ -1,4 +1,5 @@
-//! Runs every measurement once on a fake device, to see that the calls are right. Their time does not matter.
+//! Runs every measurement once on a fake device, because a benchmark that you cannot run here may still break. The
+//! times mean nothing.
 
 use gpustream::{Device, ErrorKind};
 

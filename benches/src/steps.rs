@@ -1,4 +1,4 @@
-//! The steps that we run again and again.
+//! The steps that we run again and again. A replay can only gain if they repeat.
 
 use std::rc::Rc;
 

@@ -55,8 +55,10 @@ fn library_that_the_environment_names_and_is_not_there_says_what_was_tried() {
 #[test]
 fn library_of_another_kind_is_known_by_what_it_lacks() {
     in_own_process(&[(pick(LIBRARY), "libm.so.6")], || {
-        let words =
-            pick([["libm.so.6", "is no libcuda", "cuInit"], ["libm.so.6", "is no libamdhip64", "hipInit"]]);
+        let words = pick([
+            ["libm.so.6", "is not a libcuda", "cuInit"],
+            ["libm.so.6", "is not a libamdhip64", "hipInit"],
+        ]);
         assert_refused(ErrorKind::DriverUnusable, &words);
     });
 }

@@ -218,10 +218,6 @@ fn machine_without_any_driver_has_the_cpu() {
             return;
         }
         assert_eq!(Device::best().unwrap().info().backend.as_str(), "cpu");
-        refused(
-            Device::best_gpu(),
-            ErrorKind::NoDevice,
-            &["libcuda cannot be opened", "libamdhip64 cannot be opened"],
-        );
+        refused(Device::best_gpu(), ErrorKind::NoDevice, &["cannot open libcuda", "cannot open libamdhip64"]);
     });
 }

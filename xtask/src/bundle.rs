@@ -114,7 +114,7 @@ fn shim(out: &Path) -> anyhow::Result<()> {
     cargo::run(Command::new(&script).arg(out).stdout(std::process::Stdio::null()))
 }
 
-/// Returns the versions of glibc's symbols that an executable uses.
+/// Returns which versions of glibc symbols an executable uses. A host with an older glibc could not run it.
 fn glibc_versions(path: &Path) -> Vec<(u32, u32)> {
     let output = Command::new("readelf").arg("--version-info").arg(path).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

@@ -35,7 +35,7 @@ const HIP_TARGETS: [&str; 16] = [
     "gfx1102", "gfx1150", "gfx1151", "gfx1153", "gfx1200", "gfx1201",
 ];
 
-/// The default targets of this project's kernels.
+/// The default targets for kernels of this project.
 const DEFAULT_HIP: [&str; 5] = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
 
 /// Prints the report. Succeeds if the CPU backend works and we found its compiler.
@@ -340,7 +340,8 @@ fn on_path(name: &Path) -> PathBuf {
     files.find(|file| file.is_file()).unwrap_or_else(|| name.to_owned())
 }
 
-/// Does the least that must work: an allocation, copies both ways, and a wait.
+/// Does the least that must work: an allocation, copies both ways, and a wait. A driver may list a device that you
+/// still cannot use.
 fn round_trip(device: &Device) -> gpustream::Result<()> {
     let stream = device.stream()?;
     let sent: Vec<u32> = (0..1024).collect();

@@ -41,13 +41,13 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Returns whether we can make launchers for the file.
+    /// Returns true if we can make launchers for the file.
     fn is_bound(&self) -> bool {
         self.stopped.is_none() || !self.compiled.is_empty()
     }
 }
 
-/// The file's first obstacle.
+/// The file's first obstacle. There may be more behind it, because a compiler stops early.
 struct Stop {
     /// The line, and mostly the column. If the obstacle is in a header, its path comes first. Empty for a whole file.
     place: String,
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // If two reports run at once, each has its own folder.
     let out = crate::target_dir().join(format!("port-report-{}", std::process::id()));
     let outcomes = examine(&files, &out, &backends, &args.includes);
-    // A failure costs only space.
+    // This may fail, and would cost only space.
     let _ = fs::remove_dir_all(&out);
     print!("{}", report(args, &backends, &outcomes));
     println!("{others} files without a kernel were left out");

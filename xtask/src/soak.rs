@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: builds the soak program with optimisation and runs it.
+//! `cargo xtask soak`: builds the soak program with optimisation and runs it. Leaks that a test cannot see may show
+//! after minutes.
 
 use std::ffi::OsString;
 

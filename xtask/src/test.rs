@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs the conformance suite on chosen devices.
+//! `cargo xtask test`: runs the conformance suite on chosen devices. You can also pass arguments to the tests.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask build-kernels`, run as a user runs it.
+//! `cargo xtask build-kernels`, run as you would run it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -109,7 +109,7 @@ fn a_rocm_installation_comes_before_a_plain_clang() {
         eprintln!("SKIPPED {test}: no clang-19 with AMD device libraries to stand in for ROCm's");
         return;
     }
-    // hipcc is a script around a Clang that knows where its libraries are.
+    // hipcc is a script around a Clang that finds its own libraries.
     let rocm = dir.path().join("rocm");
     let hipcc = rocm.join("bin/hipcc");
     std::fs::create_dir_all(rocm.join("bin")).unwrap();

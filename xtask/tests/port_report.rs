@@ -1,4 +1,4 @@
-//! `cargo xtask port-report`, run as a user runs it.
+//! `cargo xtask port-report`, run as you would run it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! `cargo xtask timeline`, run as a user runs it.
+//! `cargo xtask timeline`, run as you would run it.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -73,7 +73,7 @@ fn mistakes_are_named() {
     fs::write(folder.path().join("notes.txt"), "no trace").unwrap();
     for (args, says) in [
         (&["missing.pftrace"][..], "cannot read missing.pftrace"),
-        (&["notes.txt"], "notes.txt: not a timeline of gpustream's"),
+        (&["notes.txt"], "notes.txt: the file is not a gpustream timeline"),
         (&["one.pftrace", "-o", "out.png"], "out.png ends with neither .svg nor .html"),
         (&["one.pftrace", "--from", "12"], "a time has a unit"),
     ] {

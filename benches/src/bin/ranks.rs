@@ -38,7 +38,7 @@ struct Args {
 const SIZES: [(usize, usize); 6] =
     [(8, 200), (8 << 10, 200), (1 << 20, 200), (32 << 20, 50), (256 << 20, 20), (1 << 30, 10)];
 
-/// The time within which all processes come.
+/// How long the processes may take to come.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
@@ -267,7 +267,7 @@ impl Way for Ours {
     }
 }
 
-/// Communicators of NCCL's own.
+/// Communicators that NCCL has made without us.
 struct Raw {
     comms: Vec<sys::ncclComm_t>,
     streams: Vec<Stream>,

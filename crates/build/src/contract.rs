@@ -1,4 +1,4 @@
-//! The contract at the end of a kernel's doc comment: `requires:`, `covers:`, `reads:` and `optional:`.
+//! The contract that may end a kernel's doc comment: `requires:`, `covers:`, `reads:` and `optional:`.
 
 mod expr;
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The result of this crate's functions.
+/// The result of functions in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A source file, and the offsets at which its lines begin.
+/// A source file, and the offset of each line.
 #[derive(Clone)]
 pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
@@ -30,8 +30,7 @@ impl SourceFile {
         Ok(Self::new(path, text(bytes)))
     }
 
-    /// Returns the offset at which a line begins, counting lines from 1. Past the last line, returns the end
-    /// of the text.
+    /// Returns a line's offset, counting lines from 1. Past the last line, returns the end of the text.
     pub(crate) fn start_of(&self, line: usize) -> usize {
         self.line_starts.get(line - 1).copied().unwrap_or(self.text.len())
     }
@@ -74,8 +73,8 @@ impl SourceFile {
 }
 
 /// Decodes a file's bytes. Compilers accept any bytes in comments and strings, so we replace bytes that are
-/// not UTF-8. They also accept a byte order mark at the start of a file, but not in the middle, where it
-/// would end up in the files that we generate from the text. So we drop it.
+/// not UTF-8. They also accept a byte order mark at the start of a file, but not in the middle. We must drop
+/// it, because it would end up in the middle of the files that we generate from the text.
 pub(crate) fn text(bytes: Vec<u8>) -> String {
     let text = String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::diagnostic::{Error, Result, SourceFile, text};
 use crate::names::is_word;
 
-/// The device headers, by the names under which files include them, such as `gpustream/kernel.cuh`.
+/// The device headers, by the names that files include, such as `gpustream/kernel.cuh`.
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
 /// Headers that only host compilers read. Run-time compilers do not get them.
@@ -19,16 +19,16 @@ const CPU_ONLY: &str = "gpustream/cpu/";
 /// A header that a kernel file includes, directly or through others.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
-    /// The name under which run-time compilers get the header. It is unique.
+    /// The header's name for run-time compilers. It is unique.
     pub(crate) name: String,
     pub(crate) text: String,
     /// The path of your header; `None` for one that we ship.
     pub(crate) path: Option<PathBuf>,
-    /// The includes in the user's files that mean this header.
+    /// The includes in your files that mean this header.
     pub(crate) included: Vec<Included>,
 }
 
-/// An `#include` in one of the user's files.
+/// An `#include` in one of your files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Included {
     /// The including file.
@@ -68,10 +68,10 @@ pub(crate) fn write_if_changed(path: &Path, contents: &[u8]) -> Result<()> {
 
 #[derive(Debug)]
 pub(crate) struct Closure {
-    /// Every included header that is not the system's, in the order in which we found them.
+    /// Every included header except the system's own, in the order that we found them.
     pub(crate) headers: Vec<Header>,
-    /// The user's folders in which we looked for a header and did not find it. If a header of that name
-    /// appears there later, the include means that one.
+    /// Your folders that do not have a header that we looked for. If one of that name appears there later,
+    /// the include means that one, so we must build again.
     pub(crate) searched: BTreeSet<PathBuf>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn closure(source: &SourceFile, include_dirs: &[PathBuf]) -> Closure 
     closure
 }
 
-/// Returns the text of a user's file, with the names under which run-time compilers get its headers.
+/// Returns the text of your file, with each include changed to the header's name for run-time compilers.
 pub(crate) fn renamed(text: &str, file: &Path, headers: &[Header]) -> String {
     let mut result = String::new();
     let mut end = 0;
@@ -235,7 +235,7 @@ fn name(written: &str) -> &str {
     written.trim_start_matches(['"', '<']).trim_end_matches(['"', '>'])
 }
 
-/// Returns the ranges in which a text names headers, quotes or angle brackets included. `#include` names a
+/// Returns the ranges of header names in a text, including quotes or angle brackets. `#include` names a
 /// header or a macro that stands for one, and so does `__has_include`.
 pub(crate) fn includes(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
@@ -243,7 +243,7 @@ pub(crate) fn includes(text: &str) -> impl Iterator<Item = Range<usize>> {
         let at = start;
         start += line.len();
         let directive = line.trim_start().strip_prefix('#')?.trim_start();
-        // Offsets where the name of a header begins.
+        // The offsets of header names.
         let places = match directive.strip_prefix("include") {
             Some(rest) => vec![line.len() - rest.len()],
             None if directive.starts_with("if") || directive.starts_with("elif") => {

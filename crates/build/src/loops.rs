@@ -1,14 +1,84 @@
-//! Kernels as loops over the threads of a block.
+//! Rewrites kernels for the CPU, so that a block's threads run as loops instead of on stacks.
 //!
-//! On the CPU a block runs on one OS thread. Where threads wait for each other at a barrier or in a shuffle, the usual
-//! way is a stack per thread and a switch at each wait, which costs more than most kernels compute in between. So a
-//! kernel gets a second form, if its text shows that all threads of a block come to the same barriers: the text between
-//! two meetings becomes a loop over the block's threads, a variable that outlives such a loop becomes an array of one
-//! value per thread, and a shuffle reads that array (Stratton et al., "MCUDA", LCPC 2008). A kernel whose text does not
-//! show this stays as it is, and the reason is reported.
+//! On the CPU one OS thread runs a whole block. If the threads never wait for each other, we call the kernel once for
+//! each of them, and we are done. But look at this kernel. Each thread adds its neighbour's value:
 //!
-//! A kernel whose threads never wait gets such a form where they go through a loop with a stride: one after the other,
-//! each thread would go through all of the memory, and touch one element of each line.
+//! ```cpp
+//! __global__ void pairs(const float* in, float* out) {
+//!     __shared__ float tile[256];
+//!     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+//!     float mine = in[i];
+//!     tile[threadIdx.x] = mine;
+//!     __syncthreads();
+//!     out[i] = mine + tile[threadIdx.x ^ 1];
+//! }
+//! ```
+//!
+//! Thread 0 must not read `tile[1]` before thread 1 has written it, so it has to stop at the barrier until all others
+//! are there. The obvious way is to give each thread a stack (a *fiber*) and to switch stacks at the barrier. That
+//! always works, but a switch costs more than most kernels compute between two barriers, and the compiler cannot use
+//! vectors.
+//!
+//! The other way is to cut the kernel at the barrier, and to run each half for all threads before the next half begins.
+//! Then nothing has to wait. This module writes that form, a second function next to the kernel. In essence it is:
+//!
+//! ```cpp
+//! static void gs_loops_0_pairs(gs_cpu_block& gs_threads, const float* in, float* out) {
+//!     float tile[256];                                   // the function runs one block, so this is its own
+//!     gs_cpu_values<float> gs_of_mine;                   // lives across the barrier: one value for each thread
+//!     gs_cpu_each(gs_threads, [&](auto gs_turn) {
+//!         uint3 threadIdx = gs_turn.index;
+//!         unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+//!         float mine = in[i];
+//!         tile[threadIdx.x] = mine;
+//!         gs_of_mine.at[gs_turn.thread] = mine;
+//!     });
+//!     gs_cpu_each(gs_threads, [&](auto gs_turn) {        // the barrier is the gap between the loops
+//!         uint3 threadIdx = gs_turn.index;
+//!         unsigned i = blockIdx.x * blockDim.x + threadIdx.x;   // cheaper to compute again than to keep
+//!         float mine = gs_of_mine.at[gs_turn.thread];
+//!         out[i] = mine + tile[threadIdx.x ^ 1];
+//!     });
+//! }
+//! ```
+//!
+//! The compiler can turn both loops into vector code. The idea is from Stratton et al., "MCUDA", LCPC 2008.
+//!
+//! A place that lets threads wait for each other is a *meeting*: a barrier, a shuffle or a vote. A shuffle is like a
+//! barrier, but the next loop also reads the other thread's value from an array such as `gs_of_mine`.
+//!
+//! # When this is not possible
+//!
+//! We may only cut a kernel if all threads of a block come to the same meetings. Here they do not:
+//!
+//! ```cpp
+//! if (threadIdx.x < n) { tile[threadIdx.x] = 1; __syncthreads(); }
+//! ```
+//!
+//! We have the kernel's text and a syntax tree, but no types and no values. If the text does not show that a rewrite is
+//! right, we refuse: the kernel runs on fibers, and the report says why ([`Refusal`]). That is slow but correct. So if you
+//! change something here and are in doubt whether a case is safe, refuse it.
+//!
+//! # Kernels without meetings
+//!
+//! A kernel that never waits gets a second form if it has a loop with a stride. Otherwise one thread after the other
+//! would go through all of the memory and touch one element in each cache line. In the second form the threads in a row
+//! go through that loop side by side. A kernel that uses `threadIdx.y` gets one too, because the usual loop over
+//! threads is only good at one dimension.
+//!
+//! # How it works
+//!
+//! | step | modules |
+//! |---|---|
+//! | Say the kernel in plainer words, until there is nothing left to simplify: one kind of declaration, unique names, no calls that lead to a meeting, no cooperative groups, loops that declare their counter | `declarations`, `names`, `inline`, `groups`, `counters` |
+//! | Find out which functions and macros can wait, read `threadIdx` or change their arguments | `waits` |
+//! | Decide for each variable: one for the block, computed again by each loop, or one value per thread | `declare`, `variables`, `writes`, `progression` |
+//! | Cut the kernel into loops over threads, and what is between them | `steps`, `branches`, `meetings` |
+//! | Make the loops fast: warps as vectors, rows side by side, one check for a whole row, any order | `lanes`, `side_by_side`, `row_facts`, `order` |
+//! | Write the C++ | `emit`, `edits`, and `gpustream/cpu/loops.cuh` for what it calls |
+//!
+//! The compiler then sees the kernel and its second form in the same file. If a second form does not compile, we leave out
+//! that one, and its kernel runs as it would without.
 
 mod branches;
 mod counters;
@@ -46,31 +116,32 @@ use crate::parse::{children, declared, descendants, readable, tree};
 use crate::signature::{Instance, Kernel};
 use crate::unit::Unit;
 
-/// The way in which the threads of a block run.
+/// How a block's threads run.
 #[derive(Debug)]
 pub(crate) enum Form {
     /// They never wait.
     Plain,
-    /// They never wait, and have a form in which they go through a loop side by side.
+    /// They never wait. A second form lets neighbours go through a loop side by side.
     SideBySide(Second),
-    /// As loops between the places where they meet.
+    /// As loops between the meetings.
     Loops(Second),
     /// Each on a stack of its own.
     Fibers(Refusal),
 }
 
-/// The second form of a kernel.
+/// A kernel's second form.
 #[derive(Debug)]
 pub(crate) struct Second {
-    /// The function's name, which no other form's begins with.
+    /// The function's name. No other form's name may begin with it, because we look for names in error messages.
     name: String,
     code: String,
-    /// The place behind the kernel.
+    /// The offset just after the kernel. We insert the form there, because it may use everything that the kernel may
+    /// use.
     end: usize,
 }
 
 impl Form {
-    /// Returns the form of a kernel that ends at another place.
+    /// Returns the same form for a kernel that ends at another place.
     fn ending_at(self, end: usize) -> Self {
         match self {
             Self::SideBySide(second) => Self::SideBySide(Second { end, ..second }),
@@ -88,19 +159,20 @@ impl Form {
     }
 }
 
-/// The ways in which the threads of a file's kernels run.
+/// How the threads of each kernel in a file run.
 #[derive(Default)]
 pub(crate) struct Loops {
-    /// The forms by the place of the kernel's name.
+    /// The forms. The key is the offset of the name of the kernel.
     forms: HashMap<usize, Form>,
 }
 
-/// The file of which the lines of a second form are said to be.
+/// Which file the compiler should name if it finds an error in a second form.
 #[derive(Clone, Copy)]
 pub(crate) enum Lines {
-    /// The user's.
+    /// Your file. So if you see an error, it is in a line that you know.
     Users,
-    /// One of the form's name, by which a compiler then blames the form.
+    /// A file that is named after the form. We use this if the file did not compile, to find out which form is to
+    /// blame.
     Forms,
 }
 
@@ -110,12 +182,12 @@ impl Loops {
         self.forms.get(&kernel.name_range.start).unwrap_or(&Form::Plain)
     }
 
-    /// Returns whether a kernel has a second form.
+    /// Returns true if a kernel has a second form.
     pub(crate) fn any(&self) -> bool {
         self.forms.values().any(|form| form.second().is_some())
     }
 
-    /// Returns the C++ expression of the address of an instance's second form.
+    /// Returns the address of the second form of an instance, as a C++ expression.
     pub(crate) fn address(&self, kernel: &Kernel, instance: &Instance) -> Option<String> {
         let Second { name, .. } = self.form(kernel).second()?;
         let path = &kernel.function.path;
@@ -123,7 +195,7 @@ impl Loops {
         Some(format!("&::{}", kernel.instantiated(instance).replacen(path, &format!("{scope}{name}"), 1)))
     }
 
-    /// Returns the file without its host code, with the second forms in it, each behind its kernel; `None` if there are
+    /// Returns the file without its host code, with each second form after its kernel. Returns `None` if there are
     /// none.
     pub(crate) fn text(&self, unit: &Unit, lines: Lines) -> Result<Option<String>> {
         let mut seconds: Vec<_> = self.forms.values().filter_map(Form::second).collect();
@@ -145,7 +217,8 @@ impl Loops {
         Ok(Some(unit.in_place(&text)))
     }
 
-    /// Leaves out the second forms of these names, which do not compile. Returns the names of those that there were.
+    /// Leaves out the second forms with these names, because they do not compile. The kernels then run on stacks or
+    /// alone. Returns the names that it found.
     pub(crate) fn leave_out(&mut self, is_named: impl Fn(&str) -> bool) -> Vec<String> {
         let mut names = Vec::new();
         for (at, form) in &mut self.forms {
@@ -164,12 +237,12 @@ impl Loops {
     }
 }
 
-/// Returns the name of the kernel of which a second form has this name.
+/// Returns the name of the kernel that has this second form.
 pub(crate) fn kernel_of(form: &str) -> &str {
     form.splitn(4, '_').last().unwrap_or(form)
 }
 
-/// Writes the second forms of a file's kernels.
+/// Writes a second form for each kernel in a file that can have one.
 pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     let source = &unit.source;
     let readable = readable(&source.text);
@@ -185,14 +258,16 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     Ok(Loops { forms: forms.collect() })
 }
 
-/// The number of a warp's threads as a constant, unless a macro of the user's has this name.
+/// Declares `warpSize` as a constant, unless you have a macro with this name. The compiler can then unroll loops over a
+/// warp.
 const WARP_SIZE: &str =
     "#ifndef warpSize\n[[maybe_unused]] constexpr int warpSize = GS_CPU_LOOPS_WARP;\n#endif\n";
 
-/// The most rewrites of a kernel after which another call is still written out in it: one of itself would have no end.
+/// How often we rewrite a kernel before we stop to inline calls. A function that calls itself would otherwise never
+/// end.
 const MOST_REWRITES: usize = 64;
 
-/// Returns how a kernel's threads run.
+/// Returns how a kernel's threads run. First says the kernel in plainer words, as long as that is possible.
 fn form(
     source: &SourceFile,
     path: &str,
@@ -232,14 +307,16 @@ fn form(
     if meets {
         return as_loops(source, path, waits, kernel, index, function).map(|(second, _)| Form::Loops(second));
     }
-    // The usual loop over a row of threads is made for kernels over one dimension.
+    // A kernel over one dimension already gets a good loop over its row of threads, so it gains nothing unless it
+    // strides.
     let flat = !["threadIdx.y", "hipThreadIdx_y"].iter().any(|word| text[body.byte_range()].contains(word));
     let loops = as_loops(source, path, waits, kernel, index, function).ok();
     let gains = loops.filter(|(_, strides)| *strides || !flat);
     Ok(gains.map_or(Form::Plain, |(second, _)| Form::SideBySide(second)))
 }
 
-/// Returns the file with a kernel in plainer words, each line in its place; `None` if there are none for it.
+/// Returns the file with one thing in a kernel said in plainer words. Each line stays in its place. Returns `None` if
+/// nothing can be plainer.
 fn plainer(
     text: &str,
     root: Node<'_>,
@@ -259,13 +336,13 @@ fn plainer(
     Ok(without_groups.or_else(|| counters::own(text, kernel, waits)))
 }
 
-/// Returns the definition with its line of template parameters.
+/// Returns the definition, including its line of template parameters.
 fn whole(function: Node<'_>) -> Node<'_> {
     function.parent().filter(|parent| parent.kind() == "template_declaration").unwrap_or(function)
 }
 
-/// Writes a kernel as loops. Returns also whether the threads of a row go through one of the kernel's own loops side by
-/// side.
+/// Writes a kernel as loops. Also returns true if the threads in a row go side by side through a loop that the kernel
+/// has.
 fn as_loops(
     source: &SourceFile,
     path: &str,
@@ -362,7 +439,7 @@ fn definition(
         "{template}static __attribute__((noinline, flatten)){attributes} void {name}(gs_cpu_block& gs_threads{comma}{list} {{\n\
          GS_CPU_LOOPS_BEGIN;\n{WARP_SIZE}{body}}}\n"
     );
-    // A kernel may be defined outside of its namespace, by its path.
+    // A kernel may be defined outside of its namespace, by its path, but the form must be inside.
     match text[kernel.name_range.clone()].rsplit_once("::") {
         Some((namespace, _)) => format!("namespace {} {{\n{code}}}\n", namespace.trim_start_matches("::")),
         None => code,

@@ -5,13 +5,13 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Returns the offsets at which `word` occurs as a whole word.
+/// Returns the offsets of `word`, if it is a whole word there.
 pub(crate) fn places_of<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> {
     let places = text.match_indices(word).map(|(at, _)| at);
     places.filter(move |&at| !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word))
 }
 
-/// Replaces every word for which `new` returns a replacement.
+/// Replaces every word that `new` returns a replacement for.
 pub(crate) fn with_words(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
     let parts = text.split_inclusive(|c| !is_word(c)).map(|part| {
         let word = part.trim_end_matches(|c| !is_word(c));

@@ -40,8 +40,8 @@ pub(crate) struct Script<'a> {
     pub(crate) instances: &'a [String],
 }
 
-/// Parses a file, or returns every reason why it cannot be bound. `headers` are the user's own. We read them
-/// for types, and to see which of their functions loop with `GS_FOR_EACH` or reach a grid barrier.
+/// Parses a file, or returns every reason why it cannot be bound. `headers` are your own. We read them for
+/// types, and to see which of their functions loop with `GS_FOR_EACH` or reach a grid barrier.
 pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
     let mut module = read(source, headers, script)?;
     let assumed = std::mem::take(&mut module.assumed);
@@ -125,8 +125,8 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
     })
 }
 
-/// Returns the file's stem, from which the generated files get their names. Characters that could mean
-/// something there become `_`.
+/// Returns the file's stem. The generated files are named after it. Characters that could mean something
+/// there become `_`.
 pub(crate) fn module_name(source: &SourceFile) -> String {
     let stem = source.path.file_stem().unwrap_or_default().to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '+');
@@ -347,8 +347,7 @@ fn is_constant(text: &str, declaration: Node<'_>) -> bool {
     })
 }
 
-/// Calls `f` for a node, and then for the children of every node for which `f` returned true, in source
-/// order.
+/// Calls `f` for a node. If `f` returns true, goes on with the node's children, in source order.
 pub(crate) fn visit<'a>(node: Node<'a>, f: &mut impl FnMut(Node<'a>) -> bool) {
     if f(node) {
         for child in children(node) {

@@ -196,7 +196,7 @@ fn has_driver(marks: &[&str]) -> bool {
     marks.iter().any(|mark| Path::new(mark).exists())
 }
 
-/// Returns a note if a file is not compiled for all of the environment's backends.
+/// Returns a note if the environment asks for a backend that a file is not compiled for.
 fn limit(unit: &Unit, asked: &BTreeSet<Backend>) -> Option<String> {
     let (compiled, left_out): (Vec<_>, Vec<_>) = asked.iter().partition(|backend| unit.is_for(**backend));
     let names = |backends: &[&Backend]| backends.iter().map(|b| b.name()).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,5 @@
-//! Figures about compiled kernels, for people to read.
+//! Figures about compiled kernels, for people to read. You can use them to see what limits a kernel, for
+//! example its registers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,8 +36,7 @@ pub struct KernelReport {
     pub occupancy: Option<Occupancy>,
     /// How the threads of a block run (CPU).
     pub threads: Option<Threads>,
-    /// Size of the kernel's own code in bytes. `None` on the CPU, because there we only know the image's
-    /// size.
+    /// Size of the code in bytes. `None` on the CPU, because there we only know the image's size.
     pub code_size: Option<u64>,
     /// The image's size in bytes. All kernels of a file share one image per target.
     pub image_size: u64,

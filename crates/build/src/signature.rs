@@ -64,8 +64,8 @@ impl Module {
         self.kernels.iter().any(|kernel| !kernel.template.is_empty() && kernel.function.is_called(asked))
     }
 
-    /// Returns those of an image's writable variables that the parser has not seen. Empty if the file already
-    /// has a `__device__` variable that we know, because then its launches never overlap anyway.
+    /// Returns the writable variables of an image that the parser has not seen. Empty if the file already has
+    /// a `__device__` variable that we know, because then its launches never overlap anyway.
     pub(crate) fn unlisted(&self, mut writable: Vec<String>) -> Vec<String> {
         if self.globals.iter().any(|global| !global.constant) {
             return Vec::new();
@@ -207,7 +207,7 @@ impl Instance {
 }
 
 impl Kernel {
-    /// Returns the name by which a program finds an instance in its module: `solver::step`, `axpy<float>`.
+    /// Returns the name that finds an instance in its module: `solver::step`, `axpy<float>`.
     pub(crate) fn key(&self, instance: &Instance) -> String {
         let Function { path, types, overloaded, .. } = &self.function;
         if self.function.extern_c {
@@ -240,7 +240,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the types of an instance's parameters: as written, with the template's arguments filled in.
+    /// Returns an instance's parameter types: as you wrote them, with the template's arguments filled in.
     fn types(&self, instance: &Instance) -> String {
         let names = || self.template.iter().map(|parameter| &parameter.name).zip(&instance.arguments);
         with_words(&self.function.types, |word| Some(names().find(|(name, _)| *name == word)?.1.cpp()))

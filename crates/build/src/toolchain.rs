@@ -51,7 +51,7 @@ impl From<Missing> for Error {
     }
 }
 
-/// Returns the folder in which the project's setup script puts compilers that need no root.
+/// Returns the folder that the setup script uses for compilers that need no root.
 pub fn toolchains_dir() -> Option<PathBuf> {
     let cache = match variable("XDG_CACHE_HOME") {
         Some(cache) => PathBuf::from(cache),

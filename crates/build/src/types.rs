@@ -60,7 +60,7 @@ pub(crate) enum Object {
 }
 
 impl Object {
-    /// Returns the type of the launcher's argument.
+    /// Returns the argument type for a launcher.
     pub(crate) const fn argument(self) -> &'static str {
         match self {
             Self::Texture => "&__gpustream::Texture",
@@ -158,7 +158,7 @@ impl ValueType {
         }
     }
 
-    /// Returns the type as it is in memory, where a bool is a byte that may hold anything.
+    /// Returns the type as it is in memory. There a bool is a byte that may hold anything.
     pub(crate) fn stored(self) -> Self {
         if self == Self::Scalar(Scalar::Bool) { Self::Scalar(Scalar::StoredBool) } else { self }
     }

@@ -1,4 +1,5 @@
-//! Runs files through real compilers. If a compiler is missing, a test reports itself as skipped.
+//! Runs files through real compilers. If a compiler is missing, a test cannot run and reports itself as
+//! skipped.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -38,7 +39,8 @@ fn kernel<'a>(built: &'a Built, kernel: &str, target: &str) -> &'a KernelReport 
         .unwrap_or_else(|| panic!("no {kernel} for {target}"))
 }
 
-/// Selects one backend, and one target for each.
+/// Selects one backend, and one target for each, because each further target would take longer and show
+/// nothing new.
 fn on(backend: Backend) -> impl Fn(Kernels) -> Kernels {
     move |kernels| kernels.backend(backend).cpu_level(CPU_LEVEL).cuda_arch("sm_80").hip_arch("gfx90a")
 }
@@ -501,7 +503,7 @@ fn files_for_some_backends() {
     );
 }
 
-/// Only the compiler sees this macro defined, so it never reaches the file's `#error`.
+/// Only the compiler sees this macro defined, so it cannot reach the file's `#error`.
 #[test]
 fn an_error_that_only_the_reader_would_see_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -645,7 +647,7 @@ fn kernels_that_launch_kernels_are_built_for_cuda() {
     }
 }
 
-/// In each of these files a compiler sees something else than what is written. The last column is the
+/// In each of these files a compiler sees something else than what you read there. The last column is the
 /// parameter or member that the error must name.
 const LIES: [(&str, &str, &str); 18] = [
     (
@@ -856,7 +858,7 @@ fn types_changed_behind_the_parsers_back_are_caught_by_nvcc() {
 #[test]
 fn types_changed_behind_the_parsers_back_are_caught_by_hipcc() {
     if have_hip("types_changed_behind_the_parsers_back_are_caught_by_hipcc", &["gfx90a"]) {
-        // hipcc is slow, so we only take every third.
+        // We only take every third, because hipcc is slow.
         let lies: Vec<_> = LIES.into_iter().step_by(3).collect();
         are_caught(&lies, on(Backend::Hip));
     }
@@ -879,7 +881,8 @@ fn the_checks_travel_with_the_source() {
     assert!(written.starts_with(text));
 }
 
-/// Folder names with characters that mean something to a shell or to C++.
+/// Folder names with characters that mean something to a shell or to C++. You may have such a folder, so we
+/// must quote.
 #[test]
 fn kernels_compile_in_folders_of_any_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -1120,7 +1123,7 @@ fn headers_of_one_name_travel_apart() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Users read this text when they open the generated file. `BLESS=1` accepts the present text.
+/// You read this text if you open the generated file. `BLESS=1` accepts the present text.
 #[test]
 fn the_generated_file_reads_as_agreed() {
     let dir = tempfile::tempdir().unwrap();

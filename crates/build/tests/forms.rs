@@ -76,7 +76,7 @@ __global__ void named_late(int* y) {
     assert_eq!(threads(text), expected);
 }
 
-/// A loop over rows of threads must not confuse a thread's variable with a member of the same name.
+/// A loop over rows of threads must not confuse a thread's variable with a member that has the same name.
 #[test]
 fn variables_may_be_named_as_members_are() {
     let text = "

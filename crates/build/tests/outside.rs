@@ -1,4 +1,4 @@
-//! A user's crate in its own folder: three lines of build script, and every kind of launcher in use.
+//! A crate like yours, in its own folder: three lines of build script, and every kind of launcher in use.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Writes the crate below cargo's folder for tests. Its build output stays there from one test run to the
-/// next.
+/// Writes the crate below cargo's folder for tests. Its build output stays there, so that later runs are
+/// faster.
 fn user_crate(name: &str, kernels: &str, main: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(dir.join("src")).unwrap();
@@ -62,7 +62,7 @@ fn cargo(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs the user's program, and asserts that it prints this.
+/// Runs the program, and asserts that it prints this.
 fn runs(dir: &Path, said: &str) {
     let output = cargo(dir, &["run", "--quiet"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -82,7 +82,7 @@ fn a_users_crate_builds_and_runs_its_kernels() {
     let dir = user_crate("outside", include_str!("outside/kernels.cu"), include_str!("outside/program.rs"));
     runs(&dir, "all launchers work\n");
 
-    // The message that a user sees if a kernel is wrong.
+    // The message that you see if a kernel is wrong.
     let wrong = "extern \"C\" __global__ void k(float& x) {}\n";
     let dir = user_crate("outside", wrong, include_str!("outside/program.rs"));
     for _ in 0..2 {

@@ -170,12 +170,12 @@ impl Call<'_> {
         }
     }
 
-    /// Returns a range of the rank's result, for reading.
+    /// Returns a range of the result, for reading.
     pub(crate) fn result(&self, range: Range<usize>) -> Result<View<'_, u8>> {
         self.dst.as_ref().ok_or_else(|| lacks(self.signature, "read"))?.view().slice(range)
     }
 
-    /// Returns a range of the rank's result, for writing.
+    /// Returns a range of the result, for writing.
     pub(crate) fn output(&mut self, range: Range<usize>) -> Result<ViewMut<'_, u8>> {
         let signature = self.signature;
         self.dst.as_mut().ok_or_else(|| lacks(signature, "write"))?.view_mut().slice_mut(range)

@@ -1,4 +1,4 @@
-//! The time limit of a communicator's calls, and whether they are compared.
+//! The time limit for calls of a communicator, and whether the ranks compare them.
 
 use std::time::Duration;
 

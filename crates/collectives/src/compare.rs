@@ -1,5 +1,5 @@
-//! Calls in the form in which the ranks compare them, so that we find out which ones differ before an engine
-//! gets them.
+//! Calls as the ranks compare them. If calls differ, we must find out before an engine gets them, because an
+//! engine would wait forever or write to the wrong memory.
 
 use gpustream::Result;
 

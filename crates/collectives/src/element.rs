@@ -53,7 +53,7 @@ macro_rules! elements {
             impl Element for $type {}
         )*
 
-        /// Evaluates an expression in which a name stands for the Rust type of an [`ElementType`].
+        /// Evaluates an expression. In it, a name stands for the Rust type of an [`ElementType`].
         macro_rules! with_element {
             ($element:expr, $name:ident => $body:expr) => {
                 match $element {

@@ -1,5 +1,5 @@
-//! The variables in which launchers tell a process its rank. We read them through a function, so that tests
-//! need not change the environment of the process.
+//! The variables that launchers set to tell a process its rank. We read them through a function, so that
+//! tests need not change the environment of the process.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ struct Set {
 const ADDRESS: &str = "MASTER_ADDR";
 const PORT: &str = "MASTER_PORT";
 
-/// The sets, in the order in which we look for them.
+/// The sets, in the order that we look for them.
 const SETS: [Set; 4] = [
     Set {
         launcher: Launcher::Torchrun,
@@ -195,7 +195,7 @@ pub(crate) fn checked(lookup: &dyn Fn(&str) -> Option<String>) -> Result<bool> {
     }
 }
 
-/// Reads one of the process's variables.
+/// Reads a variable of this process.
 pub(crate) fn of_process(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

@@ -24,8 +24,8 @@ use gpustream::Result;
 
 use crate::failure::invalid;
 
-/// A place where all ranks can leave bytes for each other before they have a communicator: the id through
-/// which NCCL's ranks connect, the address of a rank, or checksums of their calls.
+/// A place for all ranks to leave bytes for each other before they have a communicator: the id that NCCL's
+/// ranks use to connect, the address of a rank, or checksums of their calls.
 ///
 /// A key is a name of 1 to 200 bytes, and its value may have up to 1 MiB. Once put, a value stays until the
 /// exchange ends, so an exchange in memory only accepts 256 MiB in total.

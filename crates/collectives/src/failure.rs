@@ -62,7 +62,7 @@ pub enum CommunicatorFailure {
     },
     /// The engine's library gave up, for example because the connection to a rank broke.
     Failed {
-        /// The call in which it happened.
+        /// The call that failed.
         call: String,
         /// The library's own message.
         message: String,

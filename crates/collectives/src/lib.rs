@@ -63,7 +63,8 @@
 //! # Ok::<(), gpustream::Error>(())
 //! ```
 //!
-//! [`Rendezvous`] reads from the environment where the ranks meet, over TCP or in a folder. Under torchrun on one host you need to set nothing. Otherwise:
+//! [`Rendezvous`] reads the ranks' meeting place from the environment: an address for TCP, or a folder. Under
+//! torchrun on one host you need to set nothing. Otherwise:
 //!
 //! ```console
 //! $ export GPUSTREAM_EXCHANGE=tcp://node0:29600           # an address of rank 0's; or file:/FOLDER, new for each run
@@ -72,8 +73,8 @@
 //!
 //! These ranks differ from the ranks of one process:
 //!
-//! * A call does not wait for other ranks on the host. The exception is a call for which NCCL must first
-//!   connect the ranks; it may wait up to the [time limit](CommunicatorOptions::time_limit).
+//! * A call does not wait for other ranks on the host. There is one exception: if NCCL must first connect the
+//!   ranks for a call, the call may wait up to the [time limit](CommunicatorOptions::time_limit).
 //! * A missing rank is noticed on the device. Once a call's work has taken longer than the time limit, the
 //!   communicator is aborted, and waiting for the streams of its calls reports
 //!   [`CommunicatorFailure::Stalled`]. Later calls report it too. The other ranks of the process hear of it
@@ -89,12 +90,13 @@
 //! * 16-bit integers can be moved but not combined. If one of the elements is NaN, the minimum or maximum may
 //!   be any of them.
 //! * The streams in one group wait for each other.
-//! * In one process, CUDA calls that allocate, page-lock or load a kernel may wait until all of the process's
-//!   GPUs are idle. Suppose your thread makes such a call while another rank's kernel is waiting for your
-//!   thread's next collective. Then both wait forever, and even the time limit cannot help. To avoid this,
-//!   let each rank first allocate, copy and make one call of each kind, or set `CUDA_MODULE_LOADING=EAGER`,
-//!   or use a process for each GPU. Splits and [comparisons](CommunicatorOptions::checked) among ranks of one
-//!   process are safe, because they wait on the host.
+//! * In one process, CUDA calls that allocate, page-lock or load a kernel may wait until all GPUs that the
+//!   process uses are idle. Suppose your thread makes such a call while another rank's kernel is waiting for
+//!   your thread's next collective. Then both wait forever, and even the time limit cannot help. To avoid
+//!   this, let each rank first allocate, copy and make one call of each kind, or set
+//!   `CUDA_MODULE_LOADING=EAGER`, or use a process for each GPU. Splits and
+//!   [comparisons](CommunicatorOptions::checked) among ranks of one process are safe, because they wait on
+//!   the host.
 //!
 //! # Ranks by MPI
 //!

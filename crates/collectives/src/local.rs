@@ -1,5 +1,5 @@
 //! Several devices in one process, one rank each. The ranks meet on the host, and the last one to come
-//! enqueues the work of all.
+//! enqueues the work of all, because only then do we know that the calls match.
 
 mod call_matcher;
 mod combine;
@@ -37,7 +37,7 @@ impl Endpoint {
     }
 
     /// Hands the calls over, and enqueues those that all other ranks have made too. Never waits for another
-    /// rank.
+    /// rank, so you can make calls for several ranks on one thread.
     pub(crate) fn post<'a>(&'a self, calls: Vec<Call<'a>>) -> Result<Posted<'a>> {
         self.matcher.post(self.rank, calls)
     }

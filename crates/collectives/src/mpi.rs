@@ -1,9 +1,9 @@
-//! MPI: one rank in each of several processes, for CPU devices and for hosts without NCCL.
+//! MPI: one rank in each of several processes. You can use it for CPU devices, or if your hosts have no NCCL.
 //!
 //! A call is divided into pieces. For each piece the rank's [stream](enqueue) copies the data to [staging
 //! memory](stage) and waits for a flag. The [thread](process) that makes all MPI calls exchanges the piece
-//! and sets the flag. Then the stream copies the result to the user's memory. While one piece is exchanged,
-//! the next is copied.
+//! and sets the flag. Then the stream copies the result to your memory. While one piece is exchanged, the
+//! next is copied.
 
 mod combine;
 mod comm;
@@ -43,7 +43,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Makes the endpoint of this process's rank. Blocks until all ranks have come.
+    /// Makes the endpoint for the rank of this process. Blocks until all ranks have come.
     pub(crate) fn of_process(place: (usize, usize), device: &Device, terms: CallRules) -> Result<Self> {
         let process = process::of_process()?;
         if process.place != place {

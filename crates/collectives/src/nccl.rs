@@ -57,7 +57,7 @@ impl Endpoint {
         ranks.map(endpoint).collect()
     }
 
-    /// Makes the endpoint of this process's rank. Blocks until all ranks have come.
+    /// Makes the endpoint for the rank of this process. Blocks until all ranks have come.
     pub(crate) fn of_process(
         place: (usize, usize),
         device: &Device,
@@ -120,8 +120,8 @@ impl Endpoint {
             .map_err(|broken| Error::external(self.end(&broken)))
     }
 
-    /// Ends the communicator and the work of its calls for the ranks of this process. Others notice after the
-    /// time limit.
+    /// Ends the communicator and the work of its calls for the ranks of this process. We cannot tell other
+    /// processes, so they notice after the time limit.
     pub(crate) fn abort(&self) {
         self.end(&CommunicatorFailure::Aborted { rank: self.comm.rank });
     }

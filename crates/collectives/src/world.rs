@@ -44,9 +44,9 @@ enum Ranks {
 }
 
 impl World {
-    /// Returns the world in which a launcher started this process, from the first complete set of variables
-    /// in [`Launcher`]. There is no default, because a wrong guess would silently compute with too few ranks.
-    /// If no launcher started your program, call [`alone`](Self::alone) or [`local`](Self::local).
+    /// Returns the world that a launcher started this process in, from the first complete set of variables in
+    /// [`Launcher`]. There is no default, because a wrong guess would silently compute with too few ranks. If
+    /// no launcher started your program, call [`alone`](Self::alone) or [`local`](Self::local).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if no set is complete (the error names the missing variables), or if a variable makes no sense.
@@ -86,7 +86,7 @@ impl World {
         Self::of(Ranks::Alone)
     }
 
-    /// Returns a world in which each of `devices` is a rank, in this order. A device may occur several times.
+    /// Returns a world with a rank for each of `devices`, in this order. A device may occur several times.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if there is no device. [`ErrorKind::Unsupported`] if the devices belong to different backends.
@@ -119,7 +119,8 @@ impl World {
         Self { ranks, exchange: None }
     }
 
-    /// Sets where the ranks of several processes meet. The default is what [`Rendezvous::from_env`] returns.
+    /// Sets the place that the ranks of several processes meet at. The default is what
+    /// [`Rendezvous::from_env`] returns.
     #[must_use]
     pub fn with_exchange(mut self, exchange: Arc<dyn Exchange>) -> Self {
         self.exchange = Some(exchange);
@@ -166,16 +167,16 @@ impl World {
         Some((address, *port))
     }
 
-    /// Makes the communicator of this process's only rank, which works on `device`. If there are several
-    /// processes, they meet at the [exchange](Self::with_exchange) or through MPI, and this call blocks until
-    /// all have come. An exchange serves one communicator; get more by calling
+    /// Makes the communicator for the only rank of this process. The rank works on `device`. If there are
+    /// several processes, they meet at the [exchange](Self::with_exchange) or through MPI, and this call
+    /// blocks until all have come. An exchange serves one communicator; get more by calling
     /// [`split`](Communicator::split).
     ///
     /// # Errors
     /// * [`ErrorKind::Unsupported`] if the engine does not support the device, if its library is not
     ///   installed, or, with NCCL, if several ranks share a GPU.
     /// * [`ErrorKind::InvalidArgument`] if this is a world of local devices (use
-    ///   [`communicators`](Self::communicators)), or if nothing says where the ranks meet.
+    ///   [`communicators`](Self::communicators)), or if you have not said how the ranks can find each other.
     /// * [`ErrorKind::External`], with a [`CommunicatorFailure`](crate::CommunicatorFailure) as its source,
     ///   if some rank does not come within the time limit.
     /// * The errors of the exchange and of loading kernels.

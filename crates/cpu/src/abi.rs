@@ -1,9 +1,11 @@
-//! The C interface between a kernel module and this backend. It mirrors `gpustream/cpu/abi.h`.
+//! The C interface between a kernel module and this backend. It mirrors `gpustream/cpu/abi.h`, so if you
+//! change one, you must change the other and increase [`ABI`].
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The version of this interface. A module states the version that it was compiled with.
+/// The version of this interface. A module states the version that it was compiled with, so that we can
+/// refuse an old one instead of crashing in it.
 pub const ABI: u32 = 6;
 
 /// The only symbol that a module exports: a [`Module`].
@@ -21,7 +23,8 @@ pub const PARAMS_MAX: u32 = 32_764;
 /// The largest alignment of a parameter, in bytes.
 pub const PARAMS_ALIGN_MAX: usize = 256;
 
-/// If a grid has at most this many threads along x, it can use the entry with 32-bit index hints.
+/// If a grid has at most this many threads along x, it can use the entry with 32-bit index hints, because no
+/// index can then overflow.
 pub const NARROW_MAX: u64 = 0x7fff_0000;
 
 /// The name of the array that holds a module's dynamic shared memory, with [`DYNAMIC_SHARED_MARGIN`] unused
@@ -50,7 +53,7 @@ pub struct Dim {
 }
 
 impl Dim {
-    /// Returns extents as the trait crate writes them.
+    /// Makes extents from the form that the trait crate uses.
     pub const fn new([x, y, z]: [u32; 3]) -> Self {
         Self { x, y, z }
     }
@@ -96,7 +99,7 @@ pub struct Lane {
     pub active: u64,
     /// The lanes that the thread waits for. 0 means those of the warp that can get here.
     pub mask: u64,
-    /// The source file in which the thread waits, as a nul-terminated string in the module.
+    /// The source file of the call that waits, as a nul-terminated string in the module.
     pub file: *const c_char,
     /// The line in that file.
     pub line: u32,

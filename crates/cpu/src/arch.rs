@@ -10,7 +10,7 @@ cfg_if! {
         /// Levels from least to most able.
         const LEVELS: [&str; 1] = ["aarch64"];
 
-        /// Returns the index of this machine's level.
+        /// Returns the index of the best level that this machine can run.
         fn level() -> usize {
             0
         }
@@ -20,7 +20,7 @@ cfg_if! {
         /// Levels from least to most able.
         const LEVELS: [&str; 4] = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"];
 
-        /// Returns the index of this machine's level.
+        /// Returns the index of the best level that this machine can run.
         fn level() -> usize {
             macro_rules! all {
                 ($($feature:tt),*) => { $(std::is_x86_feature_detected!($feature))&&* };
@@ -38,7 +38,7 @@ cfg_if! {
     }
 }
 
-/// What follows the level in the name of an image for checked mode, in which array bounds are checked.
+/// What follows the level in the name of an image for checked mode. Such an image checks array bounds.
 const CHECKED: &str = "-checked";
 
 /// Returns how well an image for `target` suits this machine; higher is better. Images for checked mode only
@@ -55,7 +55,7 @@ fn level_rank(target: &str) -> Option<u32> {
     (rank <= level()).then_some(rank as u32 + 1)
 }
 
-/// Returns the best target of this machine.
+/// Returns the best target that this machine can run.
 pub(crate) fn best() -> &'static str {
     LEVELS[level()]
 }

@@ -8,7 +8,7 @@
 
 use crate::failure::Site;
 
-/// The barrier at which threads of the block wait, if any.
+/// The barrier that threads of the block wait at, if any.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     /// Threads that wait.
@@ -20,7 +20,7 @@ pub(crate) struct Barrier {
     site: Site,
 }
 
-/// No source has that many lines.
+/// No source can have that many lines.
 const NO_LINE: u32 = u32::MAX;
 
 impl Default for Barrier {
@@ -30,13 +30,13 @@ impl Default for Barrier {
 }
 
 impl Barrier {
-    /// Returns where in the source the threads wait.
+    /// Returns the line in the source that the threads wait in.
     pub(crate) fn site(&self) -> Site {
         self.site
     }
 
-    /// Returns true for the usual arrival at `line`: it is neither the first nor the last of the block's
-    /// `alive` threads, it is at the barrier where the others wait, and all threads of the block have fibers.
+    /// Returns true for the usual arrival at `line`. It is neither the first nor the last of `alive` threads,
+    /// the others wait at the same barrier, and each thread in the block has a fiber.
     #[inline]
     pub(crate) fn is_usual(&self, line: u32, alive: u32) -> bool {
         line == self.round && self.waiting + 1 != alive
@@ -53,7 +53,8 @@ impl Barrier {
     /// block has a fiber.
     ///
     /// # Errors
-    /// If the other threads wait at another barrier, where that is.
+    /// If the other threads wait at another barrier, returns the place of that one. The kernel is wrong then,
+    /// because all threads of a block must reach the same barrier.
     pub(crate) fn meet(&mut self, site: Site, all_held: bool) -> Result<(), Site> {
         if self.waiting == 0 {
             self.site = site;
@@ -65,7 +66,7 @@ impl Barrier {
         Ok(())
     }
 
-    /// If all of the block's `alive` threads wait, passes the barrier and returns how many predicates held.
+    /// If all `alive` threads wait, passes the barrier and returns how many predicates held.
     pub(crate) fn pass(&mut self, alive: u32) -> Option<u32> {
         (self.waiting == alive).then(|| std::mem::take(self).votes)
     }

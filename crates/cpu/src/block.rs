@@ -1,8 +1,8 @@
 //! Runs the blocks of a kernel on one OS thread. Barriers and warp operations switch fibers.
 //!
-//! A kernel that never waits runs as a plain loop over its threads on the first fiber. At the first wait that
-//! thread stays where it is, and the next fiber continues with the next thread, and so on. From then on the
-//! block's threads take turns until all are done.
+//! A kernel that never waits runs as a plain loop over its threads on the first fiber, so it pays nothing for
+//! barriers that it does not have. If a thread does wait, its stack must stay as it is. So the next fiber
+//! continues with the next thread, and so on. From then on the block's threads take turns until all are done.
 
 mod stuck;
 
@@ -16,7 +16,8 @@ use crate::warp::{self, Threads};
 /// A worker's state for running blocks. The context must come first, because kernels pass its address back to
 /// us.
 ///
-/// The arrays have a fixed size, because a barrier goes through most of them once per thread.
+/// The arrays have a fixed size, because a barrier goes through most of them once per thread and must not
+/// chase pointers.
 #[repr(C)]
 pub(crate) struct Runner {
     pub(crate) context: Context,
@@ -45,7 +46,7 @@ pub(crate) struct Runner {
     states: [ThreadState; MAX_THREADS],
     /// The thread that each fiber holds, for fibers below `held`.
     holds: [u32; MAX_THREADS],
-    /// The warp operation in which each thread waits, or last waited. Kernels write here.
+    /// The warp operation that each thread waits in, or last waited in. Kernels write here.
     lanes: Box<[Lane]>,
 }
 
@@ -165,14 +166,17 @@ impl Runner {
         }
     }
 
-    /// Makes the next fiber, on which `thread` will run.
+    /// Makes the next fiber. `thread` will run on it.
     #[cold]
     unsafe fn add_fiber(this: *mut Self, thread: u32) -> Result<(), Failure> {
         // SAFETY: passed on to the caller; no reference outlives its statement.
         unsafe {
             let index = (*this).held;
             let fiber = Fiber::new(index, &raw mut (*this).exchange).map_err(|error| {
-                (*this).failure_at(Some(thread), format!("no stack for a thread that waits: {error}"))
+                (*this).failure_at(
+                    Some(thread),
+                    format!("needs a stack for a thread that waits, but the system has none: {error}"),
+                )
             })?;
             (*this).fibers.push(fiber);
         }
@@ -200,7 +204,7 @@ impl Runner {
             return None;
         }
         if self.fresh {
-            // No thread of this stretch waited, so these were the block's last threads.
+            // No thread of this stretch waited, so we know that these were the block's last threads.
             self.fresh = false;
             self.exit(self.stretch_start..self.total);
             self.begun = self.total;
@@ -237,7 +241,7 @@ impl Runner {
         (self.exchange.running() + 1..self.held).find(ready).or_else(|| (0..self.held).find(ready))
     }
 
-    /// The running fiber cannot continue. Returns the fiber to which it can pass its turn without the worker.
+    /// The running fiber cannot continue. Returns the fiber that can go on without the help of the worker.
     fn successor(&mut self) -> Option<usize> {
         if self.begun < self.total || self.failure.is_some() {
             return self.start_next();
@@ -442,7 +446,8 @@ impl Runner {
         self.crash_address.take()
     }
 
-    /// Throws away all fibers after a failure has left kernels on them.
+    /// Throws away all fibers, because after a failure there are still kernels on them. We cannot continue
+    /// those, and they own nothing that we would have to drop.
     pub(crate) fn abandon(&mut self) {
         self.fibers.clear();
         self.held = 0;

@@ -1,4 +1,5 @@
-//! Memory and copies. Host and device share one address space, so these are plain addresses.
+//! Memory and copies. Host and device share one address space, so a buffer is a plain address, and you could
+//! even read it from the host.
 
 use gpustream_hal::{
     Buffers, Copy1d, Copy3d, CopyDirection, ErrorKind, FillPattern, HostPtr, ManagedAdvice, PinnedOptions,
@@ -71,7 +72,7 @@ unsafe impl Buffers for CpuDevice {
     }
 
     unsafe fn host_register(&self, _ptr: HostPtr, _bytes: usize) -> Result<()> {
-        // The device can access all of the host's memory.
+        // There is nothing to do, because the device can access all memory of the host.
         self.shared.alive()
     }
 
@@ -172,7 +173,10 @@ unsafe impl Buffers for CpuDevice {
         if !strided.is_apart() {
             return Err(error(
                 ErrorKind::InvalidArgument,
-                format!("rows of {} bytes do not fit a pitch of fewer", copy.width),
+                format!(
+                    "the rows of the copy have {} bytes, but one of its pitches is smaller, so rows would overlap",
+                    copy.width
+                ),
             ));
         }
         // SAFETY: passed on to the caller.

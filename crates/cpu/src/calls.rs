@@ -69,7 +69,7 @@ unsafe extern "C" fn fail(
     {
         // SAFETY: the context is the first field of a runner, whose worker waits in `Exchange::run` while kernels run.
         let runner = unsafe { &mut *this };
-        // SAFETY: a string of the module or of the thread's stack, alive while the thread waits here.
+        // SAFETY: a string in the module or on the thread's stack, alive while the thread waits here.
         let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
         let failure = runner.failure_at(Some(thread), format!("{} at {}", text, Site { file, line }));
         runner.set_failure(failure);

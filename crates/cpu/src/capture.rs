@@ -1,7 +1,8 @@
 //! Capture: work that is submitted to a stream becomes nodes of a graph.
 //!
 //! A capture begins at one stream. Other streams join when they wait for an event that was recorded in it.
-//! Every stream has tips: the nodes that its next operation depends on.
+//! Every stream has tips: the nodes that its next operation depends on. If you submit an operation, it
+//! becomes a node after the tips, and then it is the only tip.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -70,7 +71,7 @@ impl<S: CapturableStream> Capture<S> {
         }
         stream.with_capture(|capture| {
             if capture.is_some() {
-                return Err(captured("the stream is being captured already: end that capture first"));
+                return Err(captured("the stream is already being captured: end that capture first"));
             }
             let streams = vec![(stream.clone(), Vec::new())];
             let state =
@@ -85,14 +86,15 @@ impl<S: CapturableStream> Capture<S> {
     /// error.
     pub(crate) fn end(stream: &Arc<S>) -> Result<Vec<PlanNode>> {
         let capture = stream.with_capture(|capture| capture.clone());
-        let capture = capture.ok_or_else(|| captured("the stream is not being captured"))?;
+        let capture =
+            capture.ok_or_else(|| captured("the stream is not being captured: begin a capture first"))?;
         if capture.thread != std::thread::current().id() {
-            return Err(captured("a capture must end on the thread that began it"));
+            return Err(captured("another thread began the capture: end it on that thread"));
         }
         let mut state = lock(&capture.state);
         if !state.streams.first().is_some_and(|(origin, _)| Arc::ptr_eq(origin, stream)) {
             state.invalid.get_or_insert("it was ended at a stream other than the one it began at");
-            return Err(captured("a capture must end at the stream it began at"));
+            return Err(captured("the capture began at another stream: end it there"));
         }
         state.ended = true;
         let streams = std::mem::take(&mut state.streams);
@@ -111,14 +113,15 @@ impl<S: CapturableStream> Capture<S> {
         let tips = streams.first().map_or(&[][..], |(_, tips)| tips);
         if leaves(&nodes).any(|node| !tips.contains(&node)) {
             return Err(captured(
-                "work of another stream was not joined: record an event there and have the captured stream wait \
-                 for it before the capture ends",
+                "another stream has captured work that was not joined: record an event there, and make the stream \
+                 that began the capture wait for it before the capture ends",
             ));
         }
         Ok(nodes)
     }
 
-    /// Records a call that no graph can contain.
+    /// Records a call that no graph can contain. The capture cannot become a graph anymore, and its end tells
+    /// you why.
     pub(crate) fn invalidate(&self, why: &'static str) {
         lock(&self.state).invalid.get_or_insert(why);
     }
@@ -148,7 +151,7 @@ impl<S: CapturableStream> Capture<S> {
     /// Refuses a wait for a word in memory, or a write to one.
     pub(crate) fn refuse_word(&self) -> Result<()> {
         self.invalidate("a stream was to wait for a word in memory, or to write one");
-        Err(captured("no graph waits for words in memory or writes them: do so outside the capture"))
+        Err(captured("a graph cannot wait for a word in memory or write one: do that outside the capture"))
     }
 
     /// Adds all nodes of another graph after all that the stream has submitted.
@@ -256,7 +259,7 @@ pub(crate) fn join<S: CapturableStream>(stream: &Arc<S>, point: &CapturedPoint<S
 /// Returns the error for a captured stream that should wait for an event from outside the capture.
 pub(crate) fn refuse_outside_wait<S: CapturableStream>(capture: &Capture<S>) -> Error {
     capture.invalidate("it waited for an event recorded outside");
-    captured("a captured stream can only wait for events recorded in the same capture")
+    captured("a captured stream can only wait for events from the same capture: record the event in it")
 }
 
 /// Refuses to block a thread that is capturing, as the drivers do.

@@ -1,4 +1,5 @@
-//! Checked mode: red zones around a block's dynamic shared memory.
+//! Checked mode: red zones around a block's dynamic shared memory. If a block changes one, we can tell you
+//! which block it was and how far outside it wrote.
 //!
 //! Static shared arrays are checked when they are indexed, in images that are compiled for it (`arch.rs`,
 //! `builtins.cuh`). Device memory is checked by the bytes around it (`memory.rs`).
@@ -30,7 +31,7 @@ impl SharedGuard {
         Self { start, bytes }
     }
 
-    /// Returns where the block wrote outside the bytes that it asked for.
+    /// Returns a message if the block wrote outside the bytes that it asked for.
     pub(crate) fn violation(&self) -> Option<String> {
         let start = self.start?;
         // SAFETY: the module keeps a margin on either side; `bytes` is at most the array's size.

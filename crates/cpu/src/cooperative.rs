@@ -38,7 +38,8 @@ pub(crate) unsafe fn run(launch: &Launch, shared: &'static Shared) -> Result<()>
                 Ok(thread) => threads.push(thread),
                 Err(e) => {
                     meeting.fail();
-                    let message = format!("no thread for block {block} of a cooperative launch: {e}");
+                    let message =
+                        format!("cannot start a thread for block {block} of a cooperative launch: {e}");
                     outcome = Err(error(ErrorKind::OutOfMemory, message));
                     break;
                 }

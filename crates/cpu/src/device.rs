@@ -30,7 +30,7 @@ impl Started {
         let shared: &'static Shared = Box::leak(Box::new(Shared::new(ordinal, devices, options, streams)));
         fork::enter(shared);
         (shared.scheduler.start(shared, ordinal))
-            .map_err(|e| error(ErrorKind::Driver, format!("no threads for the device: {e}")))?;
+            .map_err(|e| error(ErrorKind::Driver, format!("cannot start the threads of the device: {e}")))?;
         Ok(Self { shared, streams })
     }
 }
@@ -145,7 +145,7 @@ pub fn backend() -> &'static dyn Backend {
 /// If the system cannot start threads, or if the number of lanes in a warp is neither 32 nor 64.
 pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
     if !matches!(options.warp_size, 32 | 64) {
-        let message = format!("a warp of {} lanes; 32 and 64 are possible", options.warp_size);
+        let message = format!("a warp cannot have {} lanes: use 32 or 64", options.warp_size);
         return Err(error(ErrorKind::InvalidArgument, message));
     }
     Ok(Arc::new(CpuDevice::new(Started::new(0, 1, options)?, 1)))
@@ -192,7 +192,9 @@ unsafe impl Backend for Cpu {
 fn no_device(ordinal: usize, devices: usize) -> Error {
     error(
         ErrorKind::NoDevice,
-        format!("there is no CPU device {ordinal}: there are {devices}; GPUSTREAM_CPU_DEVICES sets how many"),
+        format!(
+            "there is no CPU device {ordinal}, because there are only {devices}: set GPUSTREAM_CPU_DEVICES to have more"
+        ),
     )
 }
 

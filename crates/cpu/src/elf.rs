@@ -1,4 +1,4 @@
-//! Reads a module's file before it is loaded: is it complete, and where are its shared arrays?
+//! Reads a module's file before it is loaded, to see if it is complete and to find its shared arrays.
 
 use gpustream_hal::{ErrorKind, Result};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader, ProgramHeader};
@@ -12,7 +12,7 @@ use crate::{abi, arch, print};
 pub(crate) struct SharedArray {
     /// The name that the linker sees.
     pub(crate) symbol: String,
-    /// Bytes from the start of the module's thread-local block.
+    /// Bytes from the start of the thread-local block.
     pub(crate) offset: u64,
     /// Bytes of the array.
     pub(crate) size: u64,
@@ -36,7 +36,7 @@ impl Image {
             error(
                 ErrorKind::InvalidModule,
                 format!(
-                    "the module image is damaged or no kernel module for the CPU: {what}; build it again"
+                    "the module image is damaged, or is not a kernel module for the CPU ({what}): build it again"
                 ),
             )
         };
@@ -49,11 +49,13 @@ impl Image {
             ));
         }
         if header.e_type(endian) != elf::ET_DYN {
-            return Err(damaged(&"not a shared object"));
+            return Err(damaged(&"it is not a shared object"));
         }
         let (mut span, mut wants_static_tls) = (1_u64, false);
         for segment in header.program_headers(endian, bytes).map_err(|e| damaged(&e))? {
-            segment.data(endian, bytes).map_err(|()| damaged(&"a segment lies beyond the file's end"))?;
+            segment
+                .data(endian, bytes)
+                .map_err(|()| damaged(&"a segment lies beyond the end of the file"))?;
             if segment.p_type(endian) == elf::PT_LOAD {
                 span = span.max(segment.p_vaddr(endian).saturating_add(segment.p_memsz(endian)));
             }
@@ -65,7 +67,7 @@ impl Image {
         }
         for section in header.sections(endian, bytes).map_err(|e| damaged(&e))?.iter() {
             use object::read::elf::SectionHeader;
-            section.data(endian, bytes).map_err(|_| damaged(&"a section lies beyond the file's end"))?;
+            section.data(endian, bytes).map_err(|_| damaged(&"a section lies beyond the end of the file"))?;
         }
         if !file.dynamic_symbols().any(|s| s.name() == Ok(abi::MODULE_SYMBOL) && s.is_definition()) {
             return Err(damaged(&"it has no kernel table"));
@@ -89,7 +91,7 @@ impl Image {
 
     /// Returns the total size of the shared arrays that a kernel declares in its body.
     pub(crate) fn static_shared(&self, kernel: &str) -> u64 {
-        // The mangled name of a function's static variable contains the function: _ZZ6kernelE4tile.
+        // The mangled name of a static variable contains its function: _ZZ6kernelE4tile.
         let prefix = format!("_ZZ{}{kernel}E", kernel.len());
         self.arrays
             .iter()

@@ -156,7 +156,7 @@ unsafe impl Events for CpuDevice {
             (Some(start), Some(end)) => Ok(end.saturating_duration_since(start)),
             _ => Err(error(
                 ErrorKind::InvalidArgument,
-                "elapsed time needs two events made with timing, recorded, and reached: wait for both first",
+                "the time between two events is only known if both have timing and are done: wait for both first",
             )),
         }
     }
@@ -168,6 +168,7 @@ fn refuse_captured(state: &EventState) -> Result<()> {
     }
     Err(error(
         ErrorKind::Captured,
-        "an event recorded during a capture is a point of the graph and cannot be waited for by the host",
+        "the event was recorded in a capture, so it is a point in a graph and the host cannot wait for it: wait for a launch \
+         of the graph instead",
     ))
 }

@@ -1,4 +1,5 @@
-//! Memory that other processes can map: sealed anonymous files.
+//! Memory that other processes can map: sealed anonymous files. Ordinary allocations cannot be shared
+//! afterwards, so you must ask for such memory.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -27,14 +28,14 @@ unsafe impl Exports for CpuDevice {
         let none = |why: &dyn fmt::Display| {
             error(
                 ErrorKind::OutOfMemory,
-                format!("no room for {bytes} bytes of shared memory: {why}; {free} bytes are free"),
+                format!("cannot allocate {bytes} bytes of shared memory: {why}; {free} bytes are free"),
             )
         };
         let len = bytes
             .checked_next_multiple_of(page_size())
-            .ok_or_else(|| none(&"a length beyond the address space"))?;
+            .ok_or_else(|| none(&"the address space is smaller"))?;
         if bytes as u64 > free {
-            return Err(none(&"the device has less"));
+            return Err(none(&"the device has less memory"));
         }
         let file = sealed_file(len).map_err(|why| none(&why))?;
         let address = map(file.as_fd(), len).map_err(|why| none(&why))?;
@@ -45,31 +46,35 @@ unsafe impl Exports for CpuDevice {
         self.shared.alive()?;
         // SAFETY: the descriptor is the mapping's, which is not unmapped, by the caller's promise.
         let file = unsafe { BorrowedFd::borrow_raw(mapping.handle as i32) };
-        file.try_clone_to_owned()
-            .map_err(|why| error(ErrorKind::Driver, format!("no further descriptor of shared memory: {why}")))
+        file.try_clone_to_owned().map_err(|why| {
+            error(ErrorKind::Driver, format!("cannot duplicate the descriptor of the shared memory: {why}"))
+        })
     }
 
     fn shared_import(&self, descriptor: BorrowedFd<'_>, bytes: usize) -> Result<SharedMapping> {
         self.shared.alive()?;
         let wrong = |what: &dyn fmt::Display| {
-            error(ErrorKind::InvalidArgument, format!("importing {bytes} bytes of memory: {what}"))
+            error(ErrorKind::InvalidArgument, format!("cannot import {bytes} bytes of memory: {what}"))
         };
         // SAFETY: a query of a descriptor that is open.
         let seals = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & LENGTH_SEALS != LENGTH_SEALS {
-            return Err(wrong(&"the descriptor is of a file whose length may change, which no export is"));
+            return Err(wrong(
+                &"the file's length may change, so the descriptor does not come from an export",
+            ));
         }
-        let there =
-            length(descriptor).map_err(|why| wrong(&format_args!("the descriptor has no length: {why}")))?;
+        let there = length(descriptor).map_err(|why| {
+            wrong(&format_args!("the system does not know the length of the descriptor's file: {why}"))
+        })?;
         if there < bytes as u64 {
-            return Err(wrong(&format_args!("the descriptor's memory has {there} bytes")));
+            return Err(wrong(&format_args!("the descriptor's file has only {there}")));
         }
         // The system refuses more memory than the machine could have.
         let len = bytes.checked_next_multiple_of(page_size());
         let len = len.ok_or_else(|| wrong(&"the address space is smaller"))?;
         let mapped = descriptor.try_clone_to_owned().and_then(|file| Ok((map(descriptor, len)?, file)));
         let (address, file) =
-            mapped.map_err(|why| wrong(&format_args!("the system maps them not: {why}")))?;
+            mapped.map_err(|why| wrong(&format_args!("the system refuses to map them: {why}")))?;
         Ok(self.keep(address, bytes, len, file))
     }
 
@@ -107,7 +112,7 @@ fn sealed_file(len: usize) -> io::Result<OwnedFd> {
     file_limit::check(len as u64)?;
     let file = memory_file(c"gpustream", libc::MFD_ALLOW_SEALING)?;
     let raw = file.as_raw_fd();
-    // SAFETY: calls with a descriptor of this function's own.
+    // SAFETY: the descriptor belongs to this function.
     let made = unsafe {
         libc::fallocate(raw, 0, 0, size) == 0
             && libc::fcntl(raw, libc::F_ADD_SEALS, LENGTH_SEALS | libc::F_SEAL_SEAL) == 0

@@ -1,11 +1,11 @@
-//! How we report a failed kernel: where and why.
+//! How we report a failed kernel: the place and the reason.
 
 use std::ffi::{CStr, c_char};
 
 use crate::abi::Lane;
 use crate::fiber::LOCALS_BYTES;
 
-/// Where in the source a thread waits.
+/// The line in the source that a thread waits in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site {
     pub(crate) file: *const c_char,
@@ -35,7 +35,7 @@ impl std::fmt::Display for Site {
     }
 }
 
-/// Where a kernel failed, and the message.
+/// The block and thread that failed, and the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// Linear number of the block.
@@ -73,8 +73,12 @@ impl std::fmt::Display for Crash {
             );
         }
         match self.signal {
-            libc::SIGSEGV => write!(f, "accesses memory at {:#x} that it may not (SIGSEGV)", self.address),
-            libc::SIGBUS => write!(f, "accesses memory at {:#x} that is not there (SIGBUS)", self.address),
+            libc::SIGSEGV => {
+                write!(f, "accesses memory at {:#x}, which it may not access (SIGSEGV)", self.address)
+            }
+            libc::SIGBUS => {
+                write!(f, "accesses memory at {:#x}, which does not exist (SIGBUS)", self.address)
+            }
             libc::SIGFPE => write!(f, "divides an integer by zero or overflows dividing (SIGFPE)"),
             libc::SIGILL => write!(f, "executes an illegal instruction or a trap (SIGILL)"),
             libc::SIGTRAP => write!(f, "executes a trap (SIGTRAP)"),

@@ -4,15 +4,16 @@
 //! the handler makes that fiber return to its worker. The worker reports the kernel, block and, if known,
 //! thread. We simply drop the kernel's stack frames, because kernels own nothing.
 //!
-//! Any other signal of these kinds is not ours: a fault in a copy, in a host function or on one of the
-//! program's threads, or a signal that `kill` or `raise` sent to any thread. The process then continues as it
-//! would without this library. If there was a handler before ours, we call it as it asked to be called (its
+//! Any other signal of these kinds is not ours: a fault in a copy, in a host function or on a thread of your
+//! program, or a signal that `kill` or `raise` sent to any thread. The process then continues as it would
+//! without this library. If there was a handler before ours, we call it as it asked to be called (its
 //! signature, its mask, only once). The default action ends the process with that signal, and an ignored
 //! signal stays ignored. Some handlers replace themselves when they run, as Rust's own do for `SIGSEGV` and
-//! `SIGBUS`. They then only replace themselves, and our handler stays.
+//! `SIGBUS`. We let such a handler replace itself, but not ours, because we may still need to report a
+//! kernel.
 //!
 //! One limitation remains: if a kernel faults inside a C library function that it called (such as `printf`
-//! with a wild pointer), that library's locks may stay locked.
+//! with a wild pointer), that library's locks may stay locked, because the function never returns.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -67,7 +68,7 @@ thread_local! {
 
 /// The actions from before. We set them before ours can run.
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
-/// An action with which a signal's previous handler has replaced itself: a [`Replaced`].
+/// The action that a previous handler has set in place of itself: a [`Replaced`].
 static REPLACED: [AtomicU8; SIGNALS.len()] = [const { AtomicU8::new(Replaced::Not as u8) }; SIGNALS.len()];
 static INSTALL: Once = Once::new();
 

@@ -1,8 +1,9 @@
-//! Fibers: the stacks on which a block's threads wait for each other.
+//! Fibers: stacks that a block's threads wait on.
 //!
 //! A [`Fiber`] runs stretches of a kernel, one after another. When a kernel waits, its fiber passes its turn
 //! to another fiber or to the worker's own stack ([`crate::switch`]). A fiber never leaves the OS thread that
-//! made it, because a kernel's shared memory belongs to that thread.
+//! made it, because a kernel's shared memory belongs to that thread. So if a thread of a block waits, its
+//! worker must come back to it.
 
 use std::io;
 
@@ -22,7 +23,8 @@ const STAGGER: usize = 320;
 /// After this distance the stagger starts over.
 const STAGGER_SPAN: usize = 128 << 10;
 
-/// The size of a fiber's stack in bytes. Pages that are never touched cost nothing.
+/// How many bytes a fiber has for its stack. We can be generous, because pages that are never touched cost
+/// nothing.
 const STACK_BYTES: usize = LOCALS_BYTES + FRAMES_BYTES + STAGGER_SPAN;
 
 /// How many bytes below a stack cannot be accessed. Kernels are compiled so that they touch their stack in
@@ -65,7 +67,7 @@ impl Drop for FiberStack {
 pub(crate) enum Stop {
     /// No fiber can continue without the worker.
     Idle,
-    /// The kernel crashed; the fiber must be thrown away.
+    /// The kernel crashed, so we must throw the fiber away.
     Crashed,
 }
 
@@ -90,7 +92,7 @@ pub(crate) struct Exchange {
     pub(crate) stretch: Option<Stretch>,
     /// Why the worker's stack runs again.
     stop: Stop,
-    /// The stack pointer of the worker's own stack. It waits while fibers run.
+    /// The stack pointer of the worker. Its own stack waits while fibers run.
     worker: usize,
     /// The fiber that runs.
     running: usize,
@@ -164,7 +166,7 @@ impl Exchange {
     }
 }
 
-/// A stack on which kernels run.
+/// A stack that kernels run on.
 pub(crate) struct Fiber {
     stack: FiberStack,
 }
@@ -193,8 +195,8 @@ impl Fiber {
         (start..start + GUARD_BYTES).contains(&address)
     }
 
-    /// Returns the function and stack pointer with which a crashed fiber continues, with `exchange` as the
-    /// argument. For the signal handler. The stack's contents are overwritten.
+    /// Returns the function and stack pointer that a crashed fiber must continue with; the argument is
+    /// `exchange`. For the signal handler. The function overwrites what is on the stack.
     pub(crate) fn crash_landing(&self) -> (usize, usize) {
         (crashed as *const () as usize, switch::call_frame(self.stack.top))
     }
@@ -202,7 +204,7 @@ impl Fiber {
 
 /// Runs a stretch on any fiber. The fiber then waits at `start` for the next one.
 unsafe extern "C" fn body(exchange: *mut Exchange, start: usize) -> usize {
-    // SAFETY: the exchange is alive, and whoever starts a stretch vouches for its entry and context. No
+    // SAFETY: the exchange is alive, and the starter of a stretch vouches for its entry and context. No
     // reference to either is alive while the kernel runs.
     unsafe {
         let mut next = None;
@@ -224,7 +226,7 @@ unsafe extern "C" fn crashed(exchange: *mut Exchange) -> ! {
 pub(crate) fn map(len: usize, flags: libc::c_int) -> io::Result<*mut u8> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no other memory.
+    // SAFETY: an anonymous mapping at an address that the system chooses touches no other memory.
     let map = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
     if map == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(map.cast()) }
 }

@@ -52,7 +52,7 @@ struct ExecState {
     former: VecDeque<Arc<GraphRun>>,
 }
 
-/// How many earlier runs we keep for reuse.
+/// How many earlier runs we keep for reuse, because making one needs memory for all nodes.
 const MOST_FORMER: usize = 32;
 
 impl ExecState {
@@ -150,7 +150,7 @@ fn dependencies_among(nodes: &[Node], dependencies: &[RawGraphNode]) -> Result<V
     if let Some(stranger) = dependencies.iter().find(|d| d.0 >= nodes.len()) {
         return Err(error(
             ErrorKind::InvalidArgument,
-            format!("node {} is not one of this graph", stranger.0),
+            format!("node {} is not in this graph: pass nodes of the same graph", stranger.0),
         ));
     }
     let mut after: Vec<usize> = dependencies.iter().map(|d| d.0).collect();
@@ -168,8 +168,9 @@ impl CpuDevice {
         // SAFETY: passed on to the caller.
         let stream = unsafe { self.stream(stream) };
         let capture = stream.capture();
-        let capture =
-            capture.ok_or_else(|| error(ErrorKind::Captured, "the stream is not being captured"))?;
+        let capture = capture.ok_or_else(|| {
+            error(ErrorKind::Captured, "the stream is not being captured: begin a capture first")
+        })?;
         Ok((Arc::clone(&stream), capture))
     }
 }
@@ -362,12 +363,18 @@ unsafe impl Graphs for CpuDevice {
         let mut state = lock(&exec.state);
         let place = state.places.get(node.0).copied().flatten();
         let Some((place, old)) = place.and_then(|place| Some((place, state.run.work(place)?))) else {
-            return Err(error(ErrorKind::InvalidArgument, format!("node {} has no work to replace", node.0)));
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                format!("node {} has no work that could be replaced", node.0),
+            ));
         };
         if !old.is_like(&work) {
             return Err(error(
                 ErrorKind::InvalidArgument,
-                format!("node {} does something else: only work of the same kind can replace it", node.0),
+                format!(
+                    "node {} does another kind of work: you can only replace it by work of the same kind",
+                    node.0
+                ),
             ));
         }
         if let Some(run) = state.run_to_change() {

@@ -64,7 +64,7 @@ impl Params {
     /// Copies the values that `args` point to into the kernel's layout.
     ///
     /// # Safety
-    /// The arguments in `args` must have the sizes of the kernel's parameters.
+    /// Each argument in `args` must have the size of its parameter.
     pub(crate) unsafe fn new(function: &Function, args: &[*mut c_void]) -> Self {
         let mut params = Self { inline: Inline([0; INLINE]), long: None };
         if function.params_size > INLINE || function.params_align > INLINE_ALIGN {
@@ -201,7 +201,7 @@ fn describe(kernel: &Function, context: &abi::Context, failure: &Failure, near: 
     let block = context.grid.place(failure.block);
     let thread = match failure.thread {
         Some(thread) => Some(context.block.place(u64::from(thread))),
-        // Only the general entry keeps the index where it can be read.
+        // Only the general entry keeps the index in memory, so that we can read it.
         // SAFETY: the module is loaded.
         None if context.wide != 0 && near.is_some() => unsafe { kernel.locals.thread_index() },
         None => None,

@@ -19,7 +19,7 @@ impl Image {
         }
     }
 
-    /// Returns the address of a texel's first byte.
+    /// Returns the address of a texel.
     fn texel(&self, texel: usize, [x, y, z]: [usize; 3]) -> usize {
         self.data as usize + z * self.slice as usize + y * self.row as usize + x * texel
     }

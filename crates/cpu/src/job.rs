@@ -26,7 +26,7 @@ const COMES_WITHIN: Duration = Duration::from_micros(40);
 /// The value that stands for no processor.
 const NOWHERE: usize = usize::MAX;
 
-/// A slot in which one operation runs at a time.
+/// A slot for one operation at a time.
 pub(crate) struct Job {
     /// Alive while workers are on the job.
     work: UnsafeCell<*const Task>,
@@ -107,7 +107,7 @@ impl Job {
     /// Runs the operation that was put in, as [`run`](Self::run) does.
     ///
     /// # Safety
-    /// Must follow `begin`, once. The promises of the operation's submission must hold.
+    /// Must follow `begin`, once. What the submission promised must hold.
     #[inline(never)]
     unsafe fn lead(&self, worker: &mut Worker, task: *const dyn Runnable<Shared>, part: usize) -> bool {
         // Checked mode looks for damage after each block, so another worker must not cause any meanwhile.
@@ -170,7 +170,7 @@ impl Job {
         let times = (self.fair_part(worker, units) / *grain).clamp(1, LARGEST);
         let chunk = *grain * times;
         let first = self.next.fetch_add(chunk, Ordering::Relaxed);
-        // We never hand out results of a lost device, so the operation stops where it can.
+        // You never get results of a lost device, so the operation stops as soon as it can.
         if worker.device().is_lost() {
             self.stop();
             return false;
@@ -185,7 +185,7 @@ impl Job {
         // SAFETY: passed on to the caller; these units are claimed, so no other worker gets them.
         if let Err(error) = unsafe { work.run(worker, first, (first + chunk).min(units)) } {
             worker.device().lose(error);
-            // The rest of the operation is not worth doing.
+            // After an error you cannot use the result, so we skip the rest.
             self.stop();
             return false;
         }
@@ -193,9 +193,9 @@ impl Job {
         true
     }
 
-    /// Returns half of this worker's share of what is left, assuming that all allowed workers come
+    /// Returns half of the share that this worker has in what is left, if all allowed workers come
     /// (Polychronopoulos and Kuck, "Guided Self-Scheduling", 1987). Returns 0 for a worker that is alone,
-    /// which then leaves everything to the workers that may come. Neighbouring units touch neighbouring
+    /// because it can leave everything to the workers that may come. Neighbouring units touch neighbouring
     /// memory, so if two workers alternated, they would exchange cache lines.
     fn fair_part(&self, worker: &Worker, units: u64) -> u64 {
         if self.crew.load(Ordering::Relaxed) == 1 {

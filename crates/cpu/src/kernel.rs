@@ -62,7 +62,7 @@ impl Locals {
 }
 
 impl Function {
-    /// Reads an entry of a module's table.
+    /// Reads an entry from the table of a module.
     ///
     /// # Safety
     /// `kernel` is an entry of a loaded module's table.

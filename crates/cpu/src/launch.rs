@@ -42,7 +42,7 @@ fn refuse(kernel: &Function, config: &LaunchConfig, args: usize, workers: u32) -
     let invalid = |message: String| Err(error(ErrorKind::InvalidLaunch, message));
     if args != kernel.params.len() {
         let message = format!(
-            "kernel `{}` has {} parameters, and {args} arguments were given",
+            "kernel `{}` has {} parameters, but the launch passes {args} arguments: pass one for each parameter",
             kernel.name,
             kernel.params.len()
         );
@@ -53,14 +53,14 @@ fn refuse(kernel: &Function, config: &LaunchConfig, args: usize, workers: u32) -
     }
     if gx == 0 || gy == 0 || gz == 0 || gx > i32::MAX as u32 || gy > MAX_GRID_YZ || gz > MAX_GRID_YZ {
         return invalid(format!(
-            "a grid of {gx} x {gy} x {gz} blocks: each extent must be at least 1, x at most {}, y and z at most \
-             {MAX_GRID_YZ}",
+            "the launch has a grid of {gx} x {gy} x {gz} blocks, but each extent must be at least 1, x at most {}, y and z \
+             at most {MAX_GRID_YZ}",
             i32::MAX
         ));
     }
     if threads == 0 || threads > u64::from(kernel.most_threads()) {
         return invalid(format!(
-            "a block of {threads} threads: kernel `{}` takes 1 to {}",
+            "the launch has a block of {threads} threads, but kernel `{}` takes 1 to {}",
             kernel.name,
             kernel.most_threads()
         ));
@@ -69,12 +69,13 @@ fn refuse(kernel: &Function, config: &LaunchConfig, args: usize, workers: u32) -
         (u64::from(gx) * u64::from(gy) * u64::from(gz), blocks_at_once(threads) * workers);
     if config.cooperative && blocks > u64::from(at_once) {
         return invalid(format!(
-            "a cooperative launch of {blocks} blocks of {threads} threads: at most {at_once} run at once"
+            "the cooperative launch has {blocks} blocks of {threads} threads, but at most {at_once} can run at once: use a \
+             smaller grid"
         ));
     }
     if config.dynamic_shared > abi::DYNAMIC_SHARED_MAX {
         return invalid(format!(
-            "{} bytes of dynamic shared memory: at most {} are there",
+            "the launch asks for {} bytes of dynamic shared memory, but a block can have at most {}",
             config.dynamic_shared,
             abi::DYNAMIC_SHARED_MAX
         ));
@@ -119,7 +120,10 @@ unsafe impl Launch for CpuDevice {
         if dynamic_shared > abi::DYNAMIC_SHARED_MAX {
             return Err(error(
                 ErrorKind::InvalidLaunch,
-                format!("{dynamic_shared} bytes of dynamic shared memory are more than there are"),
+                format!(
+                    "the launch asks for {dynamic_shared} bytes of dynamic shared memory, but a block can have at most {}",
+                    abi::DYNAMIC_SHARED_MAX
+                ),
             ));
         }
         // SAFETY: passed on to the caller.

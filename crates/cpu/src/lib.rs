@@ -12,11 +12,12 @@
 //!   pair `(stream, number)` and costs the stream nothing (`queue.rs`, `progress.rs`).
 //! * There is one worker per core (`worker.rs`). A worker takes a stream that has something to do, and only
 //!   one worker runs a stream at a time. A kernel may wait for a kernel in another stream, so if streams
-//!   queue up and no worker becomes free for a millisecond, we add workers. Idle workers take a share of long
-//!   operations: a launch's blocks or a copy's pieces (`job.rs`).
-//! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). At the first barrier the
-//!   thread stays where it is (`calls.rs`, `switch.rs`), and another fiber continues with the next thread. A
-//!   kernel without barriers pays nothing for this. Warp operations work the same way.
+//!   queue up and no worker becomes free for a millisecond, we add workers; otherwise two kernels could wait
+//!   for each other forever. Idle workers take a share of long operations: a launch's blocks or a copy's
+//!   pieces (`job.rs`).
+//! * A block is a loop over its threads on one fiber (`block.rs`, `fiber.rs`). If a thread comes to a
+//!   barrier, its stack must stay as it is (`calls.rs`, `switch.rs`), so another fiber continues with the
+//!   next thread. A kernel without barriers pays nothing for this. Warp operations work the same way.
 //! * If a kernel's text shows that all threads of a block reach the same barriers, the build writes a second
 //!   form of it (`loops` in `gpustream-build`): loops over the block's threads between the barriers, all on
 //!   one fiber. We use it for warps of 32 lanes, outside checked mode. `cargo xtask build-kernels` lists
@@ -38,10 +39,11 @@
 //! A thread of a block has 512 KiB for its local variables, as on a GPU. If it needs more, for an array or
 //! for recursion, that is a failure like any other.
 //!
-//! Work that is running when another kernel fails is not torn down. A copy or a kernel with several blocks
-//! ends at its next piece, a block when it is done. If you wait for a stream, an event or the device, the
-//! wait ends when no worker is in the operation anymore, or five seconds after the failure if a kernel spins
-//! forever. We never give back memory or code of work that may still be running
+//! Work that is running when another kernel fails is not torn down, because we cannot stop a thread without
+//! leaving its locks and memory in an unknown state. A copy or a kernel with several blocks ends at its next
+//! piece, a block when it is done. If you wait for a stream, an event or the device, the wait ends when no
+//! worker is in the operation anymore, or five seconds after the failure if a kernel spins forever. We never
+//! give back memory or code of work that may still be running
 //! ([`has_stopped`](gpustream_hal::Device::has_stopped)).
 //!
 //! If such a signal is not a kernel's fault, it has the effect that it would have without this library.
@@ -145,7 +147,7 @@ cfg_if::cfg_if! {
         pub use options::CpuOptions;
     } else {
         compile_error!(
-            "the CPU backend runs on Linux on x86-64 and aarch64 alone: build gpustream without its feature `cpu` \
+            "the CPU backend only runs on Linux, on x86-64 and aarch64: build gpustream without its feature `cpu` \
              (`default-features = false`, `features = [\"cuda\"]`), or for one of these targets"
         );
     }

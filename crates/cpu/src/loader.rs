@@ -32,7 +32,10 @@ pub(crate) struct Loaded {
 /// The image's start-up code must be allowed to run.
 pub(crate) unsafe fn open(bytes: &[u8], image: &Image) -> Result<Loaded> {
     let unwritten = |why: io::Error| {
-        error(ErrorKind::InvalidModule, format!("the module image cannot be written for loading: {why}"))
+        error(
+            ErrorKind::InvalidModule,
+            format!("cannot write the module image to a file for the loader: {why}"),
+        )
     };
     let file = ImageFile::write(bytes).map_err(unwritten)?;
     // SAFETY: passed on to the caller.
@@ -122,14 +125,14 @@ fn refused(why: &libloading::Error, file: &ImageFile, image: &Image) -> Error {
         }
         Cause::NotExecutable => "allow this process to map executable memory",
         Cause::StaticTls => {
-            "the module wants thread-local memory that only a program's first libraries get: build the \
+            "the module needs thread-local memory that only the first libraries of a program get: build the \
                              kernels without `-ftls-model=initial-exec`, or set \
                              GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536"
         }
         Cause::Unknown => "build the module again, on or for this system",
     };
     let text = loader_text(why);
-    error(ErrorKind::InvalidModule, format!("the system's loader does not take the module: {text}; {advice}"))
+    error(ErrorKind::InvalidModule, format!("the system's loader refuses the module: {text}; {advice}"))
 }
 
 /// Returns the loader's message. The error's own text only names the call.

@@ -1,4 +1,5 @@
-//! The device's memory: mapped pages of the host, counted against what the machine has.
+//! The device's memory: mapped pages of the host. We count them against what the machine has, so that you get
+//! `OutOfMemory` as on a GPU, and not a process that the system kills.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -105,7 +106,8 @@ impl Memory {
         Ok(address)
     }
 
-    /// Takes over a mapping of `len` bytes, `bytes` of which are used. Messages call the memory `kind`.
+    /// Takes over a mapping of `len` bytes. You asked for the first `bytes` of them. Messages call the memory
+    /// `kind`.
     pub(crate) fn adopt(&self, map: usize, len: usize, bytes: usize, kind: &'static str) {
         let mut state = lock(&self.state);
         state.used += bytes as u64;
@@ -124,7 +126,7 @@ impl Memory {
             let Some(allocation) = state.allocations.remove(&address) else {
                 return Err(error(
                     ErrorKind::InvalidArgument,
-                    format!("{address:#x} is not the start of an allocation of this device"),
+                    format!("cannot free {address:#x}: no allocation of this device starts there"),
                 ));
             };
             state.used -= allocation.bytes as u64;
@@ -174,7 +176,7 @@ impl Memory {
         let is_in = |a: &Allocation| matches!(a.place, Placement::Map { map, len, .. } if (map..map + len).contains(&address));
         if let Some(&(start, Allocation { bytes, kind, .. })) = state.freed.iter().find(|(_, a)| is_in(a)) {
             return Some(format!(
-                "in or beside the {kind} of {bytes} bytes at {start:#x}, which has been freed"
+                "in or next to the {kind} of {bytes} bytes at {start:#x}, which has been freed"
             ));
         }
         let below = state.allocations.range(..=address).next_back();
@@ -263,8 +265,8 @@ fn guarded(bytes: usize) -> Option<(usize, Placement)> {
     Some((start, Placement::Map { map, len, guarded: true }))
 }
 
-/// Gives a mapping's memory back but keeps its addresses, where every access faults from now on. Returns true
-/// if the system did so.
+/// Gives a mapping's memory back but keeps its addresses. From now on every access to them faults, so that we
+/// notice if a kernel uses freed memory. Returns true if the system did so.
 ///
 /// # Safety
 /// The mapping must no longer be used.
@@ -323,7 +325,7 @@ mod tests {
         // SAFETY: a query.
         let is_mapped = unsafe {
             let page = address & !(page_size() - 1);
-            // Reads one byte through the system, which returns an error where this process would fault.
+            // The system reads the byte for us. If we may not access it, we get an error instead of a fault.
             let mut pipe = [0; 2];
             assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0, "a pipe for {page:#x}");
             let written = libc::write(pipe[1], address as *const _, 1);

@@ -63,7 +63,7 @@ pub(crate) unsafe fn write(address: usize, value: u32) {
     unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(value, Ordering::Release);
 }
 
-/// The waits of a device's streams.
+/// The streams of a device that wait for words.
 pub(crate) struct MemoryWaits {
     state: Mutex<MemoryWaitsState>,
     /// Notified when a wait is added and when a stream has written a word.
@@ -114,7 +114,7 @@ impl MemoryWaits {
         self.wake.notify_one();
     }
 
-    /// Makes the thread look at once, because a stream has written a word.
+    /// Makes the thread look at once, because a stream has written a word and another may be waiting for it.
     pub(crate) fn look(&self) {
         let somebody_waits = !lock(&self.state).waits.is_empty();
         if somebody_waits {

@@ -48,14 +48,14 @@ impl Module {
         // SAFETY: the symbol is a constant of this type in every module; we look at its version first.
         let table = unsafe { library.get::<*const abi::Module>(abi::MODULE_SYMBOL.as_bytes()) };
         let table = *table.map_err(|e| {
-            let message = format!("the image is no kernel module: {}; build it again", loader_text(&e));
+            let message = format!("the image is not a kernel module: {}; build it again", loader_text(&e));
             error(ErrorKind::InvalidModule, message)
         })?;
         // SAFETY: the symbol is a constant of this type, and the library stays open as long as the result.
         let table = unsafe { &*table };
         if table.abi != abi::ABI {
             let message = format!(
-                "the module was built for version {} of the kernel interface, this is version {}: build it again",
+                "the module was built for version {} of the kernel interface, but this library has version {}: build it again",
                 table.abi,
                 abi::ABI
             );
@@ -110,7 +110,10 @@ unsafe impl Modules for CpuDevice {
         let module = unsafe { &*(module.0 as *const Module) };
         let found = module.globals.iter().find(|global| global.name == name);
         found.map(|global| (global.address, global.size)).ok_or_else(|| {
-            error(ErrorKind::GlobalNotFound, format!("the module's table has no variable `{name}`"))
+            error(
+                ErrorKind::GlobalNotFound,
+                format!("the module has no variable `{name}`: declare it in the kernel file"),
+            )
         })
     }
 

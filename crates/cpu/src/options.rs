@@ -14,7 +14,7 @@ pub struct CpuOptions {
     /// How many lanes a warp has: 32 or 64. `GPUSTREAM_CPU_WARP`; 32 by default.
     pub warp_size: u32,
     /// True if the device looks for out-of-bounds writes and other errors that a GPU would not notice. This
-    /// costs time. `GPUSTREAM_CHECK=1`; off by default.
+    /// costs time, so use it in tests. `GPUSTREAM_CHECK=1`; off by default.
     pub check: bool,
 }
 

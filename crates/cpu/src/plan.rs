@@ -36,8 +36,8 @@ pub(crate) enum NodeTask {
         word: usize,
         leave: usize,
     },
-    /// Ends the nodes after `enter`, all of which come before this one, and goes back to `enter` if the loop
-    /// may continue.
+    /// Ends the nodes after `enter`, and goes back to `enter` if the loop may continue. All nodes in between
+    /// must come before this one.
     Leave {
         enter: usize,
         again: bool,
@@ -89,7 +89,7 @@ struct Launched {
 
 /// A stream that has launched a graph and waits for its last node.
 pub(crate) trait Launcher: Send + Sync {
-    /// Returns the level of the scheduler's queue for the stream's tasks.
+    /// Returns the queue level for tasks of this stream.
     fn level(&self) -> usize;
 
     /// Continues, because the last node is done.
@@ -158,7 +158,7 @@ impl GraphRun {
         }
     }
 
-    /// Returns the level of the scheduler's queue for the nodes of this run.
+    /// Returns the queue level for the nodes of this run.
     fn level(&self) -> usize {
         lock(&self.launch).as_ref().map_or(0, |launch| launch.stream.level())
     }
@@ -275,8 +275,8 @@ fn run_nodes<const TRACED: bool>(
             }
             NodeTask::Leave { enter, again: true } => {
                 run.reset(enter + 1..node + 1);
-                // This goes through the queue, so that if the loop is to be stopped by other work, that work
-                // gets a worker.
+                // This goes through the queue. Other work may be what stops the loop, and must get a worker
+                // too.
                 let level = run.level();
                 worker.device().scheduler.push(run, enter, level);
                 return None;

@@ -1,4 +1,5 @@
-//! Text that kernels print. It goes to C's standard output, which buffers text unless it is a terminal.
+//! Text that kernels print. It goes to C's standard output. Unless that is a terminal, it is buffered, so we
+//! must flush it before you may expect to see the text.
 
 unsafe extern "C" {
     #[link_name = "stdout"]

@@ -21,7 +21,7 @@ const YIELD: Duration = Duration::from_millis(1);
 /// How often a host thread looks if its wait has a limit.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How many of a stream's operations are done, and who waits for more of them. `W` is a waiter.
+/// How many operations of a stream are done, and who waits for more. `W` is a waiter.
 pub(crate) struct Progress<W> {
     done: AtomicU64,
     /// The lowest number that a waiter or host thread waits for; usually [`NOBODY`]. It is written with

@@ -1,4 +1,5 @@
-//! A stream: a queue of operations. Workers drain it, one worker at a time.
+//! A stream: a queue of operations. Only one worker at a time may drain it, because operations must run in
+//! order.
 
 mod registry;
 
@@ -96,9 +97,9 @@ pub(crate) struct Stream {
 
 // SAFETY: only the worker that runs the stream uses `batch`, and it writes `work` while no worker is on the
 // job. There is only one such worker at a time: `scheduled` is set under the lock by the submitter that
-// queues the stream, and cleared by the worker that finds nothing left. The stream is handed on through the
-// scheduler's lock, the job's counter, the counter of the graph's nodes, or the lock of the words. `slot` is
-// used only by that worker, too.
+// queues the stream, and cleared by the worker that finds nothing left. A worker hands the stream on through
+// one of four things: the scheduler's lock, the job's counter, the graph's counter, or the lock for words.
+// `slot` is used only by that worker, too.
 unsafe impl Sync for Stream {}
 // SAFETY: everything in it may move between threads.
 unsafe impl Send for Stream {}
@@ -181,7 +182,7 @@ impl Stream {
         self.shared.alive()
     }
 
-    /// For a lost device, returns true if no worker is in one of this stream's operations, or will be again.
+    /// For a lost device, returns true if no worker is in an operation of this stream, and none can be again.
     pub(crate) fn has_stopped(&self) -> bool {
         // We hold the lock, so if an operation is added after this, its worker sees the loss.
         let submissions = lock(&self.submissions);

@@ -33,7 +33,7 @@ thread_local! {
 pub(crate) struct Recorder {
     /// The beginnings without an end so far.
     begun: AtomicUsize,
-    /// Set in a child after a fork, where any lock may stay locked forever.
+    /// Set in a child after a fork. Any lock may stay locked forever there, so we must take none.
     left: AtomicBool,
     /// How many parts are kept, at most [`MOST`].
     kept: AtomicUsize,

@@ -3,8 +3,9 @@
 //! A waiting stack has at its top the registers that a call preserves, and above them the address to continue
 //! at. All functions that leave or resume stacks agree on that: [`switch`], which Rust calls, and [`barrier`]
 //! and [`warp`], which kernels call. These two save the registers, ask Rust for the stack to continue with,
-//! and resume it. So a waiting kernel only leaves its own frame and one line of registers on its stack, with
-//! no frame of Rust's code in between.
+//! and resume it. So a waiting kernel only leaves its own frame and one line of registers on its stack, and
+//! no Rust frame in between. A barrier touches that memory once per thread, so every further cache line would
+//! count.
 //!
 //! All three end in a jump instead of a return. A thread that comes to one barrier resumes a thread that
 //! waited at the previous barrier. So if a kernel has two barriers, the return address that the processor

@@ -8,7 +8,7 @@ use crate::thread::ThreadState;
 pub(crate) struct Threads<'a> {
     /// One per thread.
     pub(crate) states: &'a mut [ThreadState],
-    /// At least one per thread: the operation in which the thread waits, or last waited.
+    /// At least one per thread: the operation that the thread waits in, or last waited in.
     pub(crate) lanes: &'a mut [Lane],
     /// Lanes of a warp.
     pub(crate) warp_size: u32,

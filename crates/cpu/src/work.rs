@@ -136,7 +136,8 @@ impl Task {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Returns whether idle workers are to come at once: a part may take long, and nothing is known of it before.
+    /// Returns true if idle workers should come at once, because a part may take long and we cannot know
+    /// before.
     pub(crate) fn is_offered_first(&self) -> bool {
         matches!(self, Self::HostParts { .. })
     }
@@ -189,7 +190,7 @@ impl Task {
     /// Does units `first..end`.
     ///
     /// # Safety
-    /// The promises of the operation's submission must still hold, and each unit may be done only once.
+    /// What the submission promised must still hold, and each unit may be done only once.
     #[inline]
     pub(crate) unsafe fn run(&self, worker: &mut Worker, first: u64, end: u64) -> Result<()> {
         match self {
@@ -292,7 +293,7 @@ unsafe fn copy_rows(strided: &Strided, first: u64, end: u64) {
 }
 
 unsafe fn fill(dst: usize, pattern: FillPattern, from: usize, count: usize) {
-    // SAFETY: the caller's range, of elements of the pattern's width and alignment.
+    // SAFETY: the range is the caller's, and its elements have the width and alignment of the pattern.
     unsafe {
         match pattern {
             FillPattern::U8(value) => std::ptr::write_bytes((dst as *mut u8).add(from), value, count),

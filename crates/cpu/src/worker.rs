@@ -2,8 +2,9 @@
 //!
 //! A device has one worker per core. Streams with something to do queue up here, most urgent first. An idle
 //! worker takes one, or helps with an operation that another worker offers. Kernels may wait for kernels in
-//! other streams, so every stream must get a thread eventually. If streams queue up and no worker becomes
-//! free for a moment, the watchdog adds workers, and they leave again when there is nothing to do.
+//! other streams, so every stream must get a thread eventually, even if you have more streams than cores. If
+//! streams queue up and no worker becomes free for a moment, the watchdog adds workers, and they leave again
+//! when there is nothing to do.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -342,7 +343,7 @@ impl<D: Sync> Worker<D> {
         self.scheduler.base as u64
     }
 
-    /// Returns the runner on which this thread runs kernels.
+    /// Returns the runner that this thread runs kernels on.
     pub(crate) fn runner(&mut self) -> *mut Runner {
         self.runner
     }

@@ -1,4 +1,4 @@
-//! Blocks, barriers and warps, as kernels see them.
+//! Blocks, barriers and warps, as you see them in a kernel.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 

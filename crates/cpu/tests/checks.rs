@@ -1,4 +1,4 @@
-//! Checked mode: out-of-bounds writes are reported with kernel, block and what they missed.
+//! Checked mode: if a kernel writes out of bounds, you get its name, the block and what it missed.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 

@@ -1,4 +1,4 @@
-//! Graphs: built, captured, updated, and run as partial orders.
+//! Graphs: you can build, capture and update them, and they run as partial orders.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -263,7 +263,7 @@ fn work_of_another_stream_must_be_joined() {
     bench.launch(b, "increment", 1, 1, args![&x, 2]);
     bench.sync(b).unwrap();
     assert_eq!(x.as_ref()[0], 2);
-    // The event belongs to a capture that no longer exists.
+    // You cannot use this event: it belongs to a capture that no longer exists.
     // SAFETY: handles are alive.
     let stale = unsafe { bench.device.stream_wait_event(a, fork) };
     assert_eq!(stale.unwrap_err().kind(), ErrorKind::Captured);

@@ -1,9 +1,10 @@
 //! Tests the progress of a stream in every order that the threads can access it in.
 //!
 //! The scheduler of `shuttle` runs the code of `progress.rs` again and again, and switches threads at a
-//! different access each time until no order is left. It reports lost wake-ups as deadlocks. It treats atomic
-//! accesses as sequentially consistent, and those accesses in our code that decide the outcome are
-//! sequentially consistent too.
+//! different access each time until no order is left. It reports lost wake-ups as deadlocks. If we only ran
+//! the code on real threads, we might wait years for the one bad order. It treats atomic accesses as
+//! sequentially consistent, and those accesses in our code that decide the outcome are sequentially
+//! consistent too.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 

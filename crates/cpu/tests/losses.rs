@@ -1,4 +1,4 @@
-//! A lost device: what work it still does, and what its calls return.
+//! A lost device: what work it still does, and what you get if you call it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
@@ -43,7 +43,8 @@ fn work_in_pieces_ends_early() {
     assert!(bench.device.has_stopped());
 }
 
-/// If a device waits for work that was not done, it must not continue as if it were.
+/// If a device waits for work that was not done, it must not continue, because you would get results from
+/// data that is half done.
 #[test]
 fn a_device_that_waits_for_a_lost_one_is_lost_too() {
     let ((one, [s]), (two, [t])) = (bench(), bench());

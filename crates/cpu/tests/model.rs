@@ -1,5 +1,6 @@
 //! Compares random programs of streams, events and default streams with a simple model of what must happen
-//! before what.
+//! before what. If a rule is missing from our own tests, we may still find it here, because the model knows
+//! only the rules.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 

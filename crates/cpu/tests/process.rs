@@ -294,7 +294,7 @@ fn settings_that_are_not_allowed_are_refused_by_name() {
     assert!(said(&fine).is_none_or(|said| said.contains("3 workers")));
 }
 
-/// The message must contain the system loader's text and suitable advice.
+/// The message must contain the text from the system's loader, and tell you what you can do.
 #[test]
 fn a_module_that_the_loader_refuses_says_why() {
     fn play() {

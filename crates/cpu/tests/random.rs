@@ -1,4 +1,5 @@
-//! The random numbers of `<curand_kernel.h>` must be cuRAND's.
+//! The random numbers of `<curand_kernel.h>` must be cuRAND's, so that you get the same results on the CPU
+//! and on a GPU.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 

@@ -199,7 +199,7 @@ fn urgent_streams_go_first_where_they_queue() {
     let blocker = bench.stream();
     let make = |priority| bench.device.stream_create(StreamOptions::default().priority(priority)).unwrap();
     let (list, count) = (bench.memory::<i32>(64), bench.memory::<u32>(1));
-    // The watchdog adds a worker after a while, so only a round that it did not disturb tells us anything.
+    // The watchdog may add a worker after a while. If it did, the round tells us nothing, so we try another.
     for _ in 0..200 {
         let x = bench.memory::<f32>(1);
         let (low, high) = (make(least), make(most));

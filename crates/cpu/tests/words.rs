@@ -27,8 +27,8 @@ fn write(bench: &Bench, stream: RawStream, word: &AtomicU32, value: u32) -> Resu
     unsafe { bench.device.stream_write_value32(stream, address(word), value) }
 }
 
-/// There are fewer threads than waiting streams, even if workers are added, because there are at most 4096 of
-/// them.
+/// We make more waiting streams than there can be threads, because there are at most 4096 workers. So if a
+/// waiting stream needed a worker, this would hang.
 #[test]
 fn streams_that_wait_keep_no_worker() {
     let bench = Bench::with(options().workers(1), &IMAGE);

@@ -1,8 +1,8 @@
 //! The driver functions that this backend calls, with their prototypes, sorted by the CUDA version that brought them. There is no
 //! other list.
 //!
-//! Every driver since CUDA 12.0 has the `required` functions; if a library lacks one, we refuse to open it. An `optional` one can
-//! be missing. If you call it then, you get `Unsupported`, unless the caller knows another way.
+//! Every driver since CUDA 12.0 has the `required` functions; if a library lacks one, we refuse to open it. An
+//! `optional` one may be missing, so each caller must know another way or accept `Unsupported`.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
@@ -295,8 +295,8 @@ functions! {
 mod tests {
     use super::{bindings, prototypes};
 
-    /// If we misspelled a function, it would be compared with no bindings at all. This workspace's bindings have every function
-    /// in the table, so here we notice.
+    /// If we misspelled a function, no bindings could have it, and nothing would be compared. The bindings in this
+    /// workspace have every function in the table, so here we must notice.
     #[test]
     fn every_prototype_is_compared() {
         if bindings::CUDA_VERSION != 12_090 {

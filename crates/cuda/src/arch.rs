@@ -4,9 +4,9 @@
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Suffix {
     None,
-    /// The code runs on later devices of the same family.
+    /// The code can also run on later devices of the same family.
     Family,
-    /// The code runs on this very architecture.
+    /// The code can only run on this very architecture.
     Exact,
 }
 
@@ -22,8 +22,8 @@ fn capability(text: &str) -> Option<(u32, u32, Suffix)> {
 
 /// Returns how well an image for `target` suits a device with architecture `arch`.
 ///
-/// Machine code runs on its own major version, from its own minor version on. PTX runs on anything that is not older. We prefer
-/// machine code, then the newest target.
+/// Machine code can run on its own major version, from its own minor version on. PTX can run on anything that is not
+/// older. We prefer machine code, because the driver must first compile PTX, and then the newest target.
 pub(crate) fn rank(arch: &str, target: &str) -> Option<u32> {
     let (major, minor, _) = capability(arch.strip_prefix("sm_")?)?;
     let (machine_code, version) = match target.strip_prefix("sm_") {

@@ -137,7 +137,7 @@ unsafe impl Buffers for CudaDevice {
             ManagedAdvice::PreferDevice => (CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION, here),
             ManagedAdvice::PreferHost => (CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION, HOST),
             ManagedAdvice::AccessedByDevice => (CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY, here),
-            _ => return Err(error(ErrorKind::Unsupported, "this advice is not known to the CUDA backend")),
+            _ => return Err(error(ErrorKind::Unsupported, "the CUDA backend does not know this advice")),
         };
         // SAFETY: the caller vouches for the range.
         let answer = unsafe {
@@ -248,7 +248,7 @@ unsafe impl Buffers for CudaDevice {
         unsafe { api.cuMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
     }
 
-    /// The driver refuses batches on the legacy stream.
+    /// We cannot use this on the legacy stream, because the driver refuses batches there.
     unsafe fn copy_batch(&self, copies: &[Copy1d], stream: RawStream) -> Result<()> {
         let api = self.enter()?;
         if api.cuMemcpyBatchAsync.is_none() || is_legacy(stream) {
@@ -366,7 +366,7 @@ pub(crate) fn copy_params(copy: &Copy3d) -> CUDA_MEMCPY3D {
     }
 }
 
-/// Returns where memory is, for the driver: on a device or on the host.
+/// Returns the location of memory as the driver wants it: a device or the host.
 pub(crate) fn location(device: CUdevice) -> CUmemLocation {
     let type_ = if device == HOST {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST

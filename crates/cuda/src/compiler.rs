@@ -88,7 +88,7 @@ impl Codes for Api {
     }
 }
 
-/// The opened compiler. A process opens it once.
+/// The opened compiler. A process opens it once, and must never close it, because the functions above point into it.
 pub(crate) struct Nvrtc {
     api: Api,
     major: c_int,
@@ -126,7 +126,8 @@ impl Nvrtc {
         // SAFETY: we open it as NVRTC and never close it.
         let (api, missing) = unsafe { Api::load(&library) };
         if let Some(symbol) = missing.first() {
-            let message = format!("this NVRTC is too old: it has no function {symbol}");
+            let message =
+                format!("this NVRTC is too old, because it has no function {symbol}: install a newer one");
             return Err(error(ErrorKind::Unsupported, message));
         }
         let library = api.nvrtcVersion.and_then(|function| file_of(function as usize));
@@ -168,7 +169,9 @@ impl Nvrtc {
     pub(crate) unsafe fn compile(&self, source: &Source<'_>, arch: &str) -> Result<Compiled> {
         let unsupported = |message| Err(error(ErrorKind::Unsupported, message));
         let Some(wanted) = arch.strip_prefix("sm_").and_then(|number| number.parse::<u32>().ok()) else {
-            return unsupported(format!("NVRTC does not know the architecture {arch}"));
+            return unsupported(format!(
+                "NVRTC cannot compile for {arch}, because it is not an architecture of the form sm_90"
+            ));
         };
         let (target, output) = if self.targets.binary_search(&wanted).is_ok() {
             (format!("--gpu-architecture=sm_{wanted}"), &CODE)
@@ -176,7 +179,7 @@ impl Nvrtc {
             (format!("--gpu-architecture=compute_{below}"), &PTX)
         } else {
             return unsupported(format!(
-                "{} makes no code for {arch}: install an older one, or build the kernels beforehand",
+                "{} cannot compile for {arch}: install an older one, or build the kernels beforehand",
                 self.version()
             ));
         };
@@ -189,8 +192,8 @@ impl Nvrtc {
     }
 }
 
-/// Opens the compiler's second library, which lies beside the first. The compiler asks for it by name, and the linker would not
-/// find it outside its own path.
+/// Opens the compiler's second library, which lies beside the first. The compiler asks for it by name, and the linker
+/// could not find it outside its own path.
 fn open_builtins(library: Option<&Path>, major: c_int, minor: c_int) {
     let Some(folder) = library.and_then(Path::parent) else { return };
     let path = folder.join(format!("libnvrtc-builtins.so.{major}.{minor}"));
@@ -219,7 +222,7 @@ fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
     candidates.push("/usr/local/cuda/include".into());
     candidates.push("/opt/cuda/include".into());
     candidates.push("/usr/include".into());
-    // We take the first folder that has them, because mixed versions would be worse than none.
+    // We must take all from the first folder that has them, because mixed versions would be worse than none.
     let Some(folder) = candidates.into_iter().find(|folder| folder.join("cuda_fp16.h").is_file()) else {
         return Vec::new();
     };

@@ -12,9 +12,9 @@ use crate::green_contexts::GreenContexts;
 
 /// A retained primary context.
 ///
-/// We retain a context once for each device and never release it, as NVIDIA's runtime does. To create one takes a tenth of a
-/// second. If we released the last reference, everything that other libraries hold in the context would become invalid. The
-/// driver releases it anyway when the process ends.
+/// We retain a context once for each device and never release it, as NVIDIA's runtime does. To create one takes a tenth
+/// of a second. We could not release the last reference safely, because everything that other libraries hold in the
+/// context would become invalid. The driver releases it anyway when the process ends.
 pub(crate) struct Context {
     pub(crate) raw: CUcontext,
     pub(crate) device: CUdevice,
@@ -48,8 +48,8 @@ impl Context {
 
     /// Makes this the thread's current context: `cuCtxGetCurrent`, then `cuCtxSetCurrent` if it is another one.
     ///
-    /// We ask the driver at every call, because another library can switch the thread's context at any time and no cache of ours
-    /// would notice. The question is cheap: the driver reads a thread-local variable.
+    /// We must ask the driver at every call, because another library can switch the thread's context at any time and no
+    /// cache of ours could notice. The question is cheap: the driver reads a thread-local variable.
     #[inline]
     pub(crate) fn make_current(&self) -> Result<()> {
         let mut current = ptr::null_mut();

@@ -1,8 +1,8 @@
-//! Our own declarations for what only some versions of cudarc's bindings have, or have in another form.
+//! Our own declarations for what may be missing in cudarc's bindings, or may have another form there.
 //!
-//! The application chooses the version of cudarc's bindings, from 12.0 on. Whatever it chooses, we call newer functions if the
-//! driver has them. So we declare the types that 12.0 lacks, or that changed since, under CUDA's names. If the chosen bindings
-//! have them too, the compiler compares ours with theirs: see `same`.
+//! Your application may choose any version of the bindings from 12.0 on, and must not lose a newer function because of
+//! that. So if the driver has a function, we call it. So we declare the types that 12.0 lacks, or that changed since,
+//! under CUDA's names. If the chosen bindings have them too, the compiler compares ours with theirs: see `same`.
 #![allow(non_camel_case_types, non_snake_case)] // CUDA's own names.
 
 use std::ffi::{c_int, c_longlong, c_uchar, c_uint, c_void};

@@ -35,10 +35,10 @@ impl CudaDevice {
         Ok(&self.context.api)
     }
 
-    /// Returns the driver's functions, for a short call whose handles already tell the driver the context. We do not look at the
-    /// thread's context then, because the look would take a tenth of the call's time. From CUDA 13.0 on we saw such calls succeed
-    /// on a thread without any context. But the default streams depend on the thread's context, so for them we must make ours
-    /// current.
+    /// Returns the driver's functions, for a short call whose handles already tell the driver the context. We need not
+    /// look at the thread's context then, and we do not want to, because that would take a tenth of the call's time.
+    /// From CUDA 13.0 on we saw such calls succeed on a thread without any context. But the default streams depend on
+    /// the thread's context, so for them we must make ours current.
     #[inline]
     pub(crate) fn enter_for(&self, stream: RawStream) -> Result<&'static Api> {
         const LAST_DEFAULT_STREAM: usize = 2;

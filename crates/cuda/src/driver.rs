@@ -20,7 +20,7 @@ use crate::version::Version;
 const INSTALL: &str = "install the NVIDIA driver, 525 or newer (in a container: start it with GPU access, for example \
                        `--gpus all`), or set GPUSTREAM_CUDA_LIBRARY to the path of libcuda.so.1";
 
-/// An opened and initialised libcuda. A process has one and never closes it.
+/// An opened and initialised libcuda. A process has one, and must never close it, because `api` points into it.
 pub(crate) struct Driver {
     pub(crate) api: Api,
     pub(crate) version: Version,
@@ -29,7 +29,8 @@ pub(crate) struct Driver {
     pub(crate) contexts: Box<[OnceLock<Context>]>,
     /// The kernels that set conditions, by device ordinal. We load them on first use.
     pub(crate) setters: Box<[Mutex<Option<RawFunction>>]>,
-    /// What `cuInit(0)` returned. On a machine without a device it fails.
+    /// What `cuInit(0)` returned. It fails on a machine without a device, but you may still ask for the driver's
+    /// version.
     initialised: Result<()>,
 }
 
@@ -60,7 +61,7 @@ impl Found {
         let Search { library, tried, .. } = search;
         let driver = match library {
             Some(library) => Driver::initialise(library, tried.last().map_or("libcuda", String::as_str)),
-            None => Err(error(failure, format!("libcuda cannot be opened: {}; {INSTALL}", tried.join("; ")))),
+            None => Err(error(failure, format!("cannot open libcuda: {}; {INSTALL}", tried.join("; ")))),
         };
         Self { driver, tried }
     }
@@ -77,7 +78,7 @@ impl Driver {
             return Err(error(
                 ErrorKind::DriverUnusable,
                 format!(
-                    "{} is no libcuda of CUDA {} or later: it lacks {}; {INSTALL}",
+                    "{} is not a libcuda of CUDA {} or later, because it lacks {}; {INSTALL}",
                     path.display(),
                     Version::OLDEST,
                     list_missing(&missing),
@@ -93,7 +94,11 @@ impl Driver {
         if version < Version::OLDEST {
             return Err(error(
                 ErrorKind::DriverUnusable,
-                format!("{} is CUDA {version}, older than {}; {INSTALL}", path.display(), Version::OLDEST),
+                format!(
+                    "{} has CUDA {version}, but we need {} or later; {INSTALL}",
+                    path.display(),
+                    Version::OLDEST
+                ),
             ));
         }
         if initialised.is_ok() {
@@ -114,7 +119,7 @@ impl Driver {
         }
     }
 
-    /// Returns the names by which NVIDIA's tools know device `ordinal`.
+    /// Returns the names that NVIDIA's tools use for device `ordinal`.
     pub(crate) fn identity(&self, ordinal: usize) -> Result<Identity> {
         self.slot(ordinal)?;
         let mut device = 0;
@@ -127,7 +132,7 @@ impl Driver {
         let count = self.device_count()?;
         self.contexts.get(ordinal).ok_or_else(|| {
             let message =
-                format!("there is no device cuda:{ordinal}: devices are cuda:0 to cuda:{}", count - 1);
+                format!("there is no device cuda:{ordinal}: the devices are cuda:0 to cuda:{}", count - 1);
             error(ErrorKind::NoDevice, message)
         })
     }

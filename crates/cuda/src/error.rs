@@ -1,4 +1,4 @@
-//! Turns the driver's return codes into errors.
+//! Turns the driver's return codes into errors. A code alone cannot tell you what to do, so the common ones get advice.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -68,7 +68,7 @@ impl Codes for Api {
     fn advice(status: Status, _: ErrorKind) -> &'static str {
         match status.0 {
             2 => "free buffers, use smaller ones, or work through the data in pieces",
-            3 => "the driver is shutting down: is this running while the process exits?",
+            3 => "the driver is shutting down: do not call it while the process exits",
             34 => {
                 "the library found is the toolkit's stub, made for linking only: take its folder (…/stubs) off \
                  LD_LIBRARY_PATH and install the NVIDIA driver"
@@ -104,27 +104,29 @@ impl Codes for Api {
             720 => {
                 "the grid does not fit on the device at once: ask occupancy for the largest cooperative grid"
             }
-            802 => "start the fabric manager (nvidia-fabricmanager), and see nvidia-smi",
+            802 => "the fabric manager may not run: start it (nvidia-fabricmanager), and see nvidia-smi",
             803 => {
-                "kernel module and library are of different driver versions: reboot, or reload the nvidia module"
+                "the kernel module and the library come from different driver versions: reboot, or reload the nvidia module"
             }
             804 => {
                 "the forward-compatibility package does not support this device: remove it from the library path"
             }
-            805..=808 => "check the multi-process service (nvidia-cuda-mps-control)",
+            805..=808 => "the multi-process service failed: check it with nvidia-cuda-mps-control",
             900 => {
                 "this call is not allowed while a stream is being captured: move it before or after the capture"
             }
             901 => "an earlier call broke the capture: see that call's error",
             904 => {
-                "a stream joined the capture by an event and was not joined back: wait for its last event before the end"
+                "another stream has captured work that was not joined: record an event there, and wait for it before the capture ends"
             }
-            905 => "a capture must not depend on work outside it: record and wait inside",
-            907 => "the event was recorded inside a capture and has no meaning outside",
-            908 => "a capture ends on the thread that began it",
-            912 => "see the device's limits for clusters",
+            905 => "a capture cannot depend on work outside it: record the event and wait for it inside",
+            907 => {
+                "the event was recorded in a capture, so it only has a meaning there: record it again outside"
+            }
+            908 => "another thread began the capture: end it on that thread",
+            912 => "a cluster is too large: look up the limits of the device",
             999 => {
-                "the driver does not know more; if this is its first call, are the nvidia kernel modules loaded?"
+                "the driver does not say more: if this is its first call, check that the nvidia kernel modules are loaded"
             }
             _ => "",
         }

@@ -56,7 +56,7 @@ unsafe impl Exports for CudaDevice {
         // SAFETY: the first pointer is to a local; with this handle type the second is a descriptor's number.
         let imported = unsafe { api.cuMemImportFromShareableHandle(&raw mut handle, from, DESCRIPTOR) };
         imported.ok_or(ErrorKind::InvalidArgument)?;
-        // If we ask for more than there is, the driver refuses to map it.
+        // We need not check the length, because the driver refuses to map more than there is.
         self.map(handle, len)
     }
 
@@ -94,7 +94,10 @@ impl CudaDevice {
             .ok()?;
         let len = bytes.checked_next_multiple_of(granularity.max(1));
         len.ok_or_else(|| {
-            error(ErrorKind::OutOfMemory, format!("{bytes} bytes are more than the address space has"))
+            error(
+                ErrorKind::OutOfMemory,
+                format!("cannot share {bytes} bytes, because the address space is smaller"),
+            )
         })
     }
 
@@ -128,8 +131,8 @@ impl CudaDevice {
         Ok(mapping)
     }
 
-    /// Returns the devices that can reach this one's memory, and this one itself. If you turn on peer access later, it does not
-    /// hold for this memory.
+    /// Returns the devices that can reach this one's memory, and this one itself. If you turn on peer access later,
+    /// those devices still cannot reach this memory.
     fn reachers(&self, api: &Api) -> Result<Vec<CUdevice>> {
         let here = self.context.device;
         let mut reachers = vec![here];

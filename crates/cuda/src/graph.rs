@@ -54,7 +54,7 @@ fn work_params(work: &Work<'_>) -> Result<CUDA_MEMCPY3D> {
         Work::Copy(copy) => Ok(copy_params(&copy.as_row())),
         Work::Copy3d(copy) => Ok(copy_params(copy)),
         _ => {
-            let message = "this kind of graph node is not known to the CUDA backend";
+            let message = "the CUDA backend does not know this kind of graph node";
             Err(error(ErrorKind::Unsupported, message))
         }
     }
@@ -75,8 +75,8 @@ fn fill_params(Fill { dst, pattern, count }: Fill) -> CUDA_MEMSET_NODE_PARAMS {
 
 /// Gives a new kernel node its launch attributes (`cuGraphKernelNodeSetAttribute`).
 ///
-/// In a graph, an early dependent launch belongs to an edge, not to a node. We leave it out, so the kernels run in plain order,
-/// which is correct too.
+/// In a graph, an early dependent launch belongs to an edge, not to a node. We may leave it out, because the kernels
+/// then run in plain order, which is correct too.
 ///
 /// # Safety
 /// `node` is a kernel node.
@@ -92,7 +92,8 @@ unsafe fn set_attributes(api: &Api, node: CUgraphNode, config: &LaunchConfig) ->
 }
 
 impl CudaDevice {
-    /// Returns the recording's state as an integer instead of the enum, because a newer driver may have more states.
+    /// Returns the recording's state as an integer. It must not be the enum, because a newer driver may have more
+    /// states.
     ///
     /// # Safety
     /// The stream is alive.
@@ -176,7 +177,8 @@ unsafe impl Graphs for CudaDevice {
                     let params = kernel_params(function, config, args);
                     api.cuGraphAddKernelNode_v2(out, graph, deps, count, &raw const params).launched()?;
                     set_attributes(api, added, config).inspect_err(|_| {
-                        // The caller never learns about this node, and the next launch would run it, so we remove it.
+                        // You could never learn about this node, but the next launch would run it, so we must remove
+                        // it.
                         let _ = api.cuGraphDestroyNode(added);
                     })?;
                 }
@@ -283,7 +285,7 @@ unsafe impl Graphs for CudaDevice {
     }
 
     unsafe fn graph_set_node(&self, exec: RawGraphExec, node: RawGraphNode, work: &Work<'_>) -> Result<()> {
-        // Without a current context we saw the driver crash here.
+        // A context must be current here: without one we saw the driver crash.
         let api = self.enter()?;
         let _together = graph_calls::together();
         let (exec, node, context) = (exec_of(exec), node_of(node), self.context.raw);

@@ -1,4 +1,5 @@
-//! Green contexts: parts of a device. Each is a group of multiprocessors, and you can make streams in it.
+//! Green contexts: parts of a device. Each is a group of multiprocessors, and you can make streams in it. So a long
+//! kernel there cannot take the other multiprocessors.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;

@@ -9,7 +9,7 @@ use gpustream_hal::{Identity, Result};
 
 use crate::api::Api;
 
-/// Returns the names by which NVIDIA's tools know a device with this product name. Needs no context.
+/// Returns the names that NVIDIA's tools use for a device with this product name. Needs no context.
 pub(crate) fn identity(api: &Api, device: CUdevice, name: &str) -> Identity {
     // SAFETY: the pointers are to a local.
     let of_gpu = uuid(|to| unsafe { api.cuDeviceGetUuid(to, device) });

@@ -1,4 +1,5 @@
-//! Checks an image's header, because the driver trusts the lengths inside.
+//! Checks an image's header, because the driver trusts the lengths inside. If you passed it half a file, it could read
+//! past the end.
 
 use gpustream_hal::{ErrorKind, Result};
 
@@ -19,7 +20,7 @@ impl Aligned {
             && expected > image.len() as u64
         {
             let text = format!(
-                "the image is cut short: {} bytes, and its header says {expected}; build the kernels again",
+                "the image is cut short: it has {} bytes, but its header says {expected}; build the kernels again",
                 image.len()
             );
             return Err(error(ErrorKind::InvalidModule, text));

@@ -12,7 +12,8 @@ use crate::driver::Driver;
 use crate::identity::{identity, name};
 use crate::version::Version;
 
-/// Reads everything once. The device's context must be current, because the priority range needs it.
+/// Reads everything once, so that later calls need not ask the driver. The device's context must be current, because
+/// the priority range needs it.
 pub(crate) fn read(driver: &Driver, context: &Context, ordinal: usize) -> Result<DeviceInfo> {
     let &Context { ref api, device, .. } = context;
     let attribute = |which| attribute_of(api, which, device).map(|value| u32::try_from(value).unwrap_or(0));
@@ -120,7 +121,7 @@ fn attribute_of(api: &Api, which: Attribute, device: CUdevice) -> Result<c_int> 
     let mut value: c_int = 0;
     // SAFETY: the pointer is to a local; the driver counted the device.
     let answer = unsafe { api.cuDeviceGetAttribute(&raw mut value, which, device) };
-    // If the driver does not know an attribute, it does not have the feature either.
+    // If the driver does not know an attribute, it cannot have the feature either.
     if !matches!(answer.status, Some(Status::INVALID_VALUE | Status::NOT_SUPPORTED)) {
         answer.ok()?;
     }

@@ -1,8 +1,8 @@
 //! The CUDA backend: the traits of [`gpustream_hal`] on NVIDIA's driver API.
 //!
-//! You need nothing from the CUDA toolkit to build this crate, and it links nothing of NVIDIA's. We open `libcuda` when you ask
-//! for the first device, NVRTC when you compile the first source, and CUPTI when the first trace begins. If a machine lacks one,
-//! you get an [`Error`](gpustream_hal::Error) that lists the names we tried.
+//! You need nothing from the CUDA toolkit to build this crate, and it links no library from NVIDIA. We open `libcuda`
+//! when you ask for the first device, NVRTC when you compile the first source, and CUPTI when the first trace begins.
+//! If a machine lacks one, you get an [`Error`](gpustream_hal::Error) that lists the names we tried.
 //!
 //! # cudarc
 //!
@@ -20,18 +20,18 @@
 //! * Build with the environment variable `CUDARC_CUDA_VERSION=12080`, if no crate has such a feature. This also helps if cudarc
 //!   finds an `nvcc` whose version it does not know, and refuses to compile.
 //!
-//! The version must be 12.0 or newer, in any cudarc 0.19. Your choice does not limit what this crate can do: if the driver has a
-//! newer function, we call it, if necessary by our own declarations (the module `declarations`). You also choose how cudarc is
-//! linked (`dynamic-linking`, `static-linking` or `dynamic-loading`). This crate asks for `fallback-dynamic-loading`, which only
-//! counts if nothing else is chosen, and refers to none of NVIDIA's symbols.
+//! The version must be 12.0 or newer, in any cudarc 0.19. Your choice does not limit what this crate can do: if the
+//! driver has a newer function, we call it, if necessary by our own declarations (the module `declarations`). You also
+//! choose how cudarc is linked (`dynamic-linking`, `static-linking` or `dynamic-loading`). This crate asks for
+//! `fallback-dynamic-loading`, which only counts if you choose nothing else, and it refers to no symbol from NVIDIA.
 //!
 //! # Reading order
 //!
-//! `library` says where the driver can be. `api` lists its functions with the types of `declarations`, `driver` opens it and
-//! keeps a `context` for each device, and `device` ties them together. Then comes one file per noun, with the names of the trait
-//! crate. `handle` turns that crate's handles into the driver's; `error` and `log` turn its failures into errors. `trace` says
-//! when operations ran, through `cupti`, and shows them to profilers, through `nvtx`. `gpustream-hip` has the same files with the
-//! same functions in the same order.
+//! `library` lists the places of the driver. `api` lists its functions with the types of `declarations`, `driver` opens
+//! it and keeps a `context` for each device, and `device` ties them together. Then comes one file per noun, with the
+//! names of the trait crate. `handle` turns that crate's handles into the driver's; `error` and `log` turn its failures
+//! into errors. `trace` says when operations ran, through `cupti`, and shows them to profilers, through `nvtx`.
+//! `gpustream-hip` has the same files with the same functions in the same order.
 //!
 //! # Errors
 //!

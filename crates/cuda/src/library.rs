@@ -1,8 +1,8 @@
-//! Where NVIDIA's libraries can be.
+//! The places that NVIDIA's libraries can be in.
 
 use cfg_if::cfg_if;
 
-// We compile each system's names on all systems, so that we notice if one breaks.
+// We compile the names for each system on all systems, because otherwise one could break and we would not notice.
 #[cfg_attr(windows, allow(dead_code))]
 mod unix;
 #[cfg_attr(not(windows), allow(dead_code))]

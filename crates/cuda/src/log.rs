@@ -1,9 +1,9 @@
 //! The driver's own words about a failure, from the error log that it keeps (CUDA 12.9 and later).
 //!
-//! A code such as `CUDA_ERROR_INVALID_VALUE` does not say which argument was wrong, but the log often does. The log belongs to
-//! the process: it holds the last hundred entries from all threads, and from all libraries that call the driver. So we only use
-//! an entry if it names the same function and the same code. If two such failures happen at one moment, or the driver notes only
-//! one of them, one may get the other's reason.
+//! A code such as `CUDA_ERROR_INVALID_VALUE` does not say which argument was wrong, but the log often does. The log
+//! belongs to the process: it holds the last hundred entries from all threads, and from all libraries that call the
+//! driver. So we only use an entry if it names the same function and the same code. If two such failures happen at one
+//! moment, or the driver notes only one of them, an error may still contain the reason for the other failure.
 //!
 //! We read the log only after a failure, so it costs nothing if calls succeed. The driver also offers a callback, but it would
 //! call us for every library's failures, on any thread, until the process ends.

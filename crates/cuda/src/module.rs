@@ -31,7 +31,7 @@ unsafe impl Modules for CudaDevice {
         let mut log = vec![0u8; LOG_BYTES];
         let mut options =
             [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver takes the size itself instead of a pointer, and writes back the size that it used.
+        // We must pass the size itself instead of a pointer; the driver writes back the size that it used.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES)];
         let mut module = ptr::null_mut();
         // SAFETY: all pointers are to locals that outlive the call. The image is aligned, ends with a NUL and is as long as its
@@ -65,7 +65,9 @@ unsafe impl Modules for CudaDevice {
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
         let api = self.enter()?;
         let not_found = || {
-            let message = format!("the module has no kernel `{name}`: is it declared extern \"C\"?");
+            let message = format!(
+                "the module has no kernel `{name}`: check the name, and that the kernel is declared extern \"C\""
+            );
             error(ErrorKind::KernelNotFound, message)
         };
         let symbol = CString::new(name).map_err(|_| not_found())?;
@@ -79,7 +81,9 @@ unsafe impl Modules for CudaDevice {
 
     unsafe fn module_global(&self, module: RawModule, name: &str) -> Result<(RawBuffer, usize)> {
         let api = self.enter()?;
-        let not_found = || error(ErrorKind::GlobalNotFound, format!("the image has no variable `{name}`"));
+        let not_found = || {
+            error(ErrorKind::GlobalNotFound, format!("the module has no variable `{name}`: check the name"))
+        };
         let symbol = CString::new(name).map_err(|_| not_found())?;
         let (mut address, mut bytes) = (0, 0);
         // SAFETY: the first two pointers are to locals, the name is NUL-terminated; the caller vouches for the module.

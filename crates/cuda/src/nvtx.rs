@@ -46,7 +46,7 @@ type Initialize = unsafe extern "C" fn(GetExportTable) -> c_int;
 type RangePushA = unsafe extern "C" fn(*const c_char) -> c_int;
 type RangePop = unsafe extern "C" fn() -> c_int;
 
-/// A slot for one of the tool's functions; null if the tool wants no calls.
+/// A slot for a function of the tool. It is null if the tool wants no calls.
 type Slot = AtomicPtr<c_void>;
 
 static SLOTS: [[Slot; MOST]; MODULES] = [const { [const { Slot::new(ptr::null_mut()) }; MOST] }; MODULES];
@@ -152,26 +152,28 @@ pub(crate) fn attach() -> Result<()> {
             Some(library) => ManuallyDrop::new(library),
             None if search.tried.is_empty() => {
                 return Err(unsupported(format!(
-                    "no profiler watches this process, since {VARIABLE} is not set; run the program under \
+                    "no profiler watches this process, because {VARIABLE} is not set; run the program under \
                      `nsys profile --trace=cuda,nvtx`"
                 )));
             }
             None => {
                 let tried = search.tried.join("; ");
-                return Err(unsupported(format!("the profiler's library cannot be opened: {tried}")));
+                return Err(unsupported(format!("cannot open the library of the profiler: {tried}")));
             }
         };
         let name = search.tried.last().map_or(VARIABLE, String::as_str);
         // SAFETY: the prototype comes from NVTX's headers, and we never close the library.
         let Some(initialize) = (unsafe { symbol::<Initialize>(&library, INITIALIZE) }) else {
-            return Err(unsupported(format!("{name} is no library of a profiler's: it lacks {INITIALIZE}")));
+            return Err(unsupported(format!(
+                "{name} is not the library of a profiler, because it lacks {INITIALIZE}"
+            )));
         };
         // SAFETY: the tool gets tables in the headers' layout, which live as long as the program.
         if unsafe { initialize(export_table) } == 0 {
-            return Err(unsupported(format!("the profiler of {name} did not start")));
+            return Err(unsupported(format!("the profiler in {name} did not start")));
         }
         if slot(RANGE_PUSH_A).is_null() || slot(RANGE_POP).is_null() {
-            return Err(unsupported(format!("the profiler of {name} does not record ranges")));
+            return Err(unsupported(format!("the profiler in {name} does not record ranges")));
         }
         Ok(())
     })
@@ -182,7 +184,8 @@ fn unsupported(message: String) -> Error {
     error(ErrorKind::Unsupported, message)
 }
 
-/// Begins a range on this thread (`nvtxRangePushA`). Does nothing if no tool is attached.
+/// Begins a range on this thread (`nvtxRangePushA`). You may call it at any time: if no tool is attached, it does
+/// nothing.
 pub(crate) fn push(label: &str) {
     // SAFETY: the slot is null, or the tool wrote a function with this prototype there.
     if let Some(push) = unsafe { mem::transmute::<*mut c_void, Option<RangePushA>>(slot(RANGE_PUSH_A)) } {

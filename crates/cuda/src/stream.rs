@@ -23,11 +23,12 @@ const _: () = {
 };
 
 impl CudaDevice {
-    /// Makes a stream in a green context with at least `least` multiprocessors.
+    /// Makes a stream in a green context with at least `least` multiprocessors. It may get more, because the driver
+    /// rounds up.
     fn stream_on_part(&self, least: u32, options: StreamOptions) -> Result<RawStream> {
         if options.blocking_with_default {
-            let message = "CUDA has no stream on a part of a device that waits for the legacy default stream; ask for \
-                           one of the two";
+            let message = "CUDA cannot make a stream that runs on a part of a device and also waits for the legacy default stream: \
+                           ask for only one of the two";
             return Err(error(ErrorKind::Unsupported, message));
         }
         let api = self.enter()?;

@@ -1,4 +1,4 @@
-//! Traces: CUPTI's activity records say when operations ran, and NVTX shows ranges.
+//! Traces: CUPTI's activity records say when operations ran, and NVTX shows ranges. A machine may lack either.
 
 use gpustream_hal::{Ran, Result, TraceClock, Traces};
 

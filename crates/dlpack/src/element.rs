@@ -47,16 +47,14 @@ pub(crate) fn check<T: Element>(theirs: DLDataType) -> Result<()> {
     }
     let (theirs_name, name) = (name(theirs), name(ours));
     let what = match theirs.lanes {
-        1 if u32::from(theirs.code) == Code::kDLComplex => {
-            "; a view of the real numbers in it can be taken in"
-        }
+        1 if u32::from(theirs.code) == Code::kDLComplex => ", or import a view of its real numbers",
         1 => "",
-        _ => "; a view with one number for each lane can be taken in",
+        _ => ", or import a view with one number for each lane",
     };
     Err(Error::new(
         ErrorKind::InvalidArgument,
         format!(
-            "the tensor's elements are {theirs_name}, and {name} is asked for; convert it to {name} first{what}"
+            "the tensor's elements are {theirs_name}, but you asked for {name}: convert it to {name} first{what}"
         ),
     ))
 }
@@ -70,7 +68,7 @@ fn name(of: DLDataType) -> String {
         Code::kDLBfloat => "bfloat",
         Code::kDLComplex => "complex",
         Code::kDLBool => "bool",
-        code => return format!("numbers of DLPack's code {code} ({} bits)", of.bits),
+        code => return format!("DLPack code {code} ({} bits)", of.bits),
     };
     let bits = if kind == "bool" && of.bits == 8 { String::new() } else { of.bits.to_string() };
     match of.lanes {

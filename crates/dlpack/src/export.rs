@@ -76,7 +76,7 @@ fn export<F: Form, T: Element>(
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             format!(
-                "a tensor of shape {:?} has {} elements, and the buffer has {}; give the shape of all its elements",
+                "a tensor of shape {:?} has {} elements, but the buffer has {}: give a shape for all of them",
                 shape.extents,
                 shape.len,
                 buffer.len()

@@ -53,8 +53,7 @@ impl<T: Element> Tensor<T> {
     #[track_caller]
     pub fn view_mut(&mut self) -> Result<ViewMut<'_, T>> {
         if self.read_only {
-            let message =
-                "the tensor is read-only; write to a copy, or export it from memory that may be written";
+            let message = "the tensor is read-only: write to a copy, or have it exported from memory that may be written";
             return in_call("view_mut", Err(Error::new(ErrorKind::InvalidArgument, message)));
         }
         Ok(self.memory.view_mut())
@@ -71,8 +70,8 @@ impl<T> fmt::Debug for Tensor<T> {
 /// Imports another library's memory without a copy. It is ready for work that you enqueue on `stream` from
 /// now on.
 ///
-/// The deleter runs on one of the library's threads, after you have dropped the tensor and its last use is
-/// done. If there is an error, it runs before the call returns. The call does not block.
+/// The deleter runs on a thread of the library, after you have dropped the tensor and its last use is done. If there is
+/// an error, it runs before the call returns. The call does not block.
 ///
 /// # Safety
 /// * The tensor must describe its memory correctly until the deleter is called.
@@ -116,7 +115,7 @@ unsafe fn import<T: Element, F: Form>(stream: &Stream, managed: Managed<F>) -> R
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "a tensor of shape {shape:?} cannot be at address {:?} with an offset of {} bytes; its producer is wrong",
+                    "a tensor of shape {shape:?} cannot be at address {:?} with an offset of {} bytes: its producer is wrong",
                     tensor.data, tensor.byte_offset
                 ),
             ));

@@ -31,10 +31,10 @@
 //!
 //! # Deleters
 //!
-//! Each deleter runs exactly once. If you import a tensor, its deleter runs on one of the library's threads,
-//! after you have dropped the tensor and its last use is done. If we refuse the tensor, its deleter runs
-//! before the call returns. A deleter may be slow (NumPy's waits for the interpreter's lock), but none of the
-//! library's calls waits for it.
+//! Each deleter runs exactly once. If you import a tensor, its deleter runs on a thread of the library, after
+//! you have dropped the tensor and its last use is done. If we refuse the tensor, its deleter runs before the
+//! call returns. A deleter may be slow, because NumPy's, for example, must wait for the interpreter's lock.
+//! No call of the library waits for it.
 #![warn(clippy::missing_errors_doc)]
 
 mod call;

@@ -88,7 +88,7 @@ impl sealed::Form for DLManagedTensorVersioned {
         Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "the tensor is of DLPack {}.{}, and this crate knows 0.8 and {DLPACK_MAJOR_VERSION}.x; ask its producer for \
+                "the tensor uses DLPack {}.{}, but this crate only knows 0.8 and {DLPACK_MAJOR_VERSION}.x: ask its producer for \
                  one of these (`max_version=({DLPACK_MAJOR_VERSION}, 0)`)",
                 version.major, version.minor
             ),
@@ -116,8 +116,7 @@ impl sealed::Form for DLManagedTensorVersioned {
 /// calls the deleter.
 pub struct Managed<F: Form>(NonNull<F>);
 
-// SAFETY: whoever made this value promised that the deleter may run on any thread. Everything else is only
-// read.
+// SAFETY: the maker of this value promised that the deleter may run on any thread. Everything else is only read.
 unsafe impl<F: Form> Send for Managed<F> {}
 
 impl<F: Form> Managed<F> {

@@ -23,7 +23,9 @@ pub fn device_of(device: &Device) -> Result<DLDevice> {
     };
     device_id.map(|device_id| DLDevice { device_type, device_id }).ok_or_else(|| {
         let (backend, ordinal) = (info.backend, info.ordinal);
-        Error::unsupported(format!("{backend}:{ordinal} as a device of DLPack's (CPU, CUDA and ROCm are)"))
+        Error::unsupported(format!(
+            "a tensor on {backend}:{ordinal}, because DLPack only knows CPU, CUDA and ROCm devices,"
+        ))
     })
 }
 
@@ -38,7 +40,7 @@ pub(crate) fn check(theirs: DLDevice, device: &Device) -> Result<()> {
     let info = device.info();
     let advice = match theirs.device_type {
         Type::kDLCPU | Type::kDLCUDA | Type::kDLROCM => {
-            "copy it there first, or use a stream of its own device"
+            "copy it there first, or use a stream of the tensor's device"
         }
         Type::kDLCUDAHost | Type::kDLROCMHost => "copy it to the device, or to ordinary host memory, first",
         _ => "copy it to the device first",
@@ -46,7 +48,7 @@ pub(crate) fn check(theirs: DLDevice, device: &Device) -> Result<()> {
     Err(Error::new(
         ErrorKind::DeviceMismatch,
         format!(
-            "the tensor is in memory of {}, and the stream is one of {}:{}; {advice}",
+            "the tensor is in memory of {}, but the stream belongs to {}:{}: {advice}",
             name(theirs),
             info.backend,
             info.ordinal
@@ -60,9 +62,9 @@ fn name(of: DLDevice) -> String {
         Type::kDLCPU => "the CPU".to_owned(),
         Type::kDLCUDA => format!("cuda:{id}"),
         Type::kDLROCM => format!("hip:{id}"),
-        Type::kDLCUDAHost => "the host that CUDA has pinned".to_owned(),
-        Type::kDLROCMHost => "the host that ROCm has pinned".to_owned(),
-        Type::kDLCUDAManaged => "CUDA's that migrates between devices".to_owned(),
-        code => format!("device {id} of DLPack's type {code}"),
+        Type::kDLCUDAHost => "the host, pinned by CUDA".to_owned(),
+        Type::kDLROCMHost => "the host, pinned by ROCm".to_owned(),
+        Type::kDLCUDAManaged => "CUDA that migrates between devices".to_owned(),
+        code => format!("device {id} of DLPack type {code}"),
     }
 }

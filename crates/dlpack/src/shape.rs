@@ -35,22 +35,27 @@ impl Shape {
     /// Reads the shape of a contiguous tensor in row-major order.
     ///
     /// # Safety
-    /// Each of the tensor's arrays must have `ndim` numbers, or be null.
+    /// Shape and strides must each have `ndim` numbers, or be null.
     pub(crate) unsafe fn of(tensor: &DLTensor, size: usize) -> Result<Self> {
         // SAFETY: the caller's promise.
         let (shape, strides) =
             unsafe { (numbers(tensor.shape, tensor.ndim), numbers(tensor.strides, tensor.ndim)) };
         let Some(shape) = shape else {
-            return Err(invalid(format!("the tensor has {} dimensions and no shape", tensor.ndim)));
+            return Err(invalid(format!(
+                "the tensor has {} dimensions, but no shape: its producer is wrong",
+                tensor.ndim
+            )));
         };
         let extents: Option<Vec<usize>> = shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
         let Some(extents) = extents else {
-            return Err(invalid(format!("the tensor's shape {shape:?} has a negative extent")));
+            return Err(invalid(format!(
+                "the tensor's shape {shape:?} has a negative extent: its producer is wrong"
+            )));
         };
         let this = Self::new(&extents, size)?;
         match strides {
             Some(strides) if !this.is_contiguous(strides) => Err(invalid(format!(
-                "the tensor of shape {shape:?} has strides {strides:?}, and {:?} is one run of elements in row-major order; \
+                "the tensor of shape {shape:?} has strides {strides:?}, but only {:?} is one run of elements in row-major order: \
                  make it contiguous first (`contiguous()`, `ascontiguousarray()`)",
                 this.strides()
             ))),

@@ -137,7 +137,7 @@ fn tempfile() -> File {
 fn memory_that_is_shorter_than_the_message_says_is_refused() {
     let file = file(4096, SEALED);
     for bytes in [4097, 1 << 40, u64::MAX - 4095, u64::MAX] {
-        refused(imported(file.as_fd(), bytes), ErrorKind::InvalidArgument, "importing");
+        refused(imported(file.as_fd(), bytes), ErrorKind::InvalidArgument, "cannot import");
     }
     imported(file.as_fd(), 1).unwrap();
 }
@@ -145,7 +145,7 @@ fn memory_that_is_shorter_than_the_message_says_is_refused() {
 #[test]
 fn memory_that_cannot_be_written_is_refused() {
     let file = file(4096, SEALED | SealFlags::WRITE);
-    refused(imported(file.as_fd(), 4096), ErrorKind::InvalidArgument, "importing 4096 bytes");
+    refused(imported(file.as_fd(), 4096), ErrorKind::InvalidArgument, "cannot import 4096 bytes");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The HIP functions that this backend calls, with their prototypes, sorted by the HIP version that brought them. There is no
 //! other list.
 //!
-//! Every version from 5.0 on has the `required` functions; if a library lacks one, we refuse to open it. An `optional` one can be
-//! missing. If you call it then, you get `Unsupported`, unless the caller knows another way. `unbound` ones are optional, and
-//! hip-runtime-sys lacks them. `dropped` ones are optional too: ROCm's headers no longer have them, but its libraries do. A test
-//! compares all but the dropped ones with newer bindings (`tests/newer_bindings.rs`).
+//! Every version from 5.0 on has the `required` functions; if a library lacks one, we refuse to open it. An `optional`
+//! one may be missing, so each caller must know another way or accept `Unsupported`. `unbound` ones are optional, and
+//! hip-runtime-sys lacks them. `dropped` ones are optional too: ROCm's headers no longer have them, but its libraries
+//! do. A test compares all but the dropped ones with newer bindings (`tests/newer_bindings.rs`).
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
@@ -13,8 +13,8 @@ use gpustream_hal::functions;
 #[allow(clippy::wildcard_imports)] // The prototypes below use most of it, under HIP's own names.
 use crate::ffi::*;
 
-/// Compares our prototypes with hip-runtime-sys's: the same words, but resolved among that crate's types. We never use the
-/// constants, so that the linker sees no reference to a symbol.
+/// Compares our prototypes with hip-runtime-sys's: the same words, but resolved among that crate's types. We must never
+/// use the constants, because the linker may not see a reference to a symbol.
 macro_rules! prove {
     ($result:ident [$($text:ident),*] $($need:ident $name:ident($($arg:ident: $ty:ty),*);)*) => {
         #[cfg(feature = "hip-runtime-sys")]

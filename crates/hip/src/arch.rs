@@ -26,8 +26,9 @@ impl Arch {
         self.full.split(':').next().unwrap_or(&self.full)
     }
 
-    /// Returns how well code built for `target` suits. The exact processor is best, and better with each feature that the code
-    /// was built for. Then comes the family's generic processor. Code built for a feature's other setting does not run.
+    /// Returns how well code built for `target` suits. The exact processor is best, and better with each feature that
+    /// the code was built for. Then comes the family's generic processor. Code built for the other setting of a feature
+    /// cannot run.
     pub(crate) fn rank(&self, target: &str) -> Option<u32> {
         const EXACT: u32 = 100;
         const GENERIC: u32 = 10;

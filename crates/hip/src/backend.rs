@@ -14,7 +14,8 @@ use crate::identity::identity;
 use crate::info::kernel_driver;
 use crate::rocprofiler::{self, Rocprofiler};
 
-/// HIP, as one libamdhip64 offers it. We open the library on first use and never close it.
+/// HIP, as one libamdhip64 offers it. We open the library on first use. We can never close it, because HIP has threads
+/// of its own.
 pub struct Hip {
     choice: Option<PathBuf>,
     found: OnceLock<Found>,
@@ -30,8 +31,8 @@ impl Hip {
     /// Returns HIP through the library at `path`, and no other.
     ///
     /// # Safety
-    /// `path` must name a libamdhip64, or something that behaves like it. Do not use devices from two libraries together: they
-    /// carry the same name, but do not understand each other's handles.
+    /// `path` must name a libamdhip64, or something that behaves like it. You must not use devices from two libraries
+    /// together: they carry the same name, but neither library can use handles from the other.
     pub unsafe fn at(path: impl Into<PathBuf>) -> Self {
         Self { choice: Some(path.into()), found: OnceLock::new() }
     }
@@ -52,7 +53,7 @@ impl Hip {
         if ordinal < count {
             return Ok((driver, count));
         }
-        let message = format!("there is no device hip:{ordinal}: devices are hip:0 to hip:{}", count - 1);
+        let message = format!("there is no device hip:{ordinal}: the devices are hip:0 to hip:{}", count - 1);
         Err(error(ErrorKind::NoDevice, message))
     }
 }
@@ -84,7 +85,7 @@ unsafe impl Backend for Hip {
     }
 
     fn expect_traces(&self) {
-        // Too late once we have opened the library, because that starts HIP.
+        // We must do this before we open the library, because that starts HIP.
         if self.found.get().is_none() {
             rocprofiler::set_up();
         }

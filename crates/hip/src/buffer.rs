@@ -17,7 +17,8 @@ use crate::handle::{address_of, array_of, is_default, stream_of};
 use crate::version::Version;
 
 impl HipDevice {
-    /// Refuses if the device has no memory pool: HIP 5 exports the functions, but they do not work.
+    /// Refuses if the device has no memory pool. We cannot just look for the functions, because HIP 5 exports them, but
+    /// they do not work.
     fn need_pool(&self) -> Result<()> {
         if gpustream_hal::Device::info(self).features.memory_pools {
             return Ok(());
@@ -58,8 +59,8 @@ unsafe impl Buffers for HipDevice {
         unsafe { api.hipFreeAsync(address_of(buffer), stream_of(stream)) }.ok()
     }
 
-    /// We ask for coherence, because otherwise portable memory only has it if an environment variable says so. HIP accepts
-    /// write-combining and ignores it.
+    /// We must ask for coherence, because otherwise portable memory only has it if an environment variable says so. You
+    /// may ask for write-combining, but HIP ignores it.
     fn pinned_alloc(&self, bytes: usize, options: PinnedOptions) -> Result<HostPtr> {
         let api = self.enter()?;
         let mut flags = hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent;
@@ -142,7 +143,7 @@ unsafe impl Buffers for HipDevice {
             ManagedAdvice::PreferDevice => (hipMemAdviseSetPreferredLocation, here),
             ManagedAdvice::PreferHost => (hipMemAdviseSetPreferredLocation, hipCpuDeviceId),
             ManagedAdvice::AccessedByDevice => (hipMemAdviseSetAccessedBy, here),
-            _ => return Err(error(ErrorKind::Unsupported, "this advice is not known to the HIP backend")),
+            _ => return Err(error(ErrorKind::Unsupported, "the HIP backend does not know this advice")),
         };
         // SAFETY: the caller vouches for the range.
         unsafe { api.hipMemAdvise(address_of(buffer), bytes, advice, device) }.ok()
@@ -220,9 +221,10 @@ unsafe impl Buffers for HipDevice {
         unsafe { api.hipMemcpyPeerAsync(dst, here, src, there, bytes, stream) }.ok()
     }
 
-    /// We pass no attributes. Up to ROCm 7.2 calls with some are refused, and without them the copies follow the stream's order.
+    /// We must pass no attributes, because up to ROCm 7.2 calls with some are refused. Without them the copies follow the
+    /// stream's order.
     unsafe fn copy_batch(&self, copies: &[Copy1d], stream: RawStream) -> Result<()> {
-        /// Some versions of HIP 7.15 crash on batches with more than 8192 copies.
+        /// A batch may have at most 8192 copies, because some versions of HIP 7.15 crash on larger ones.
         const MOST: usize = 8192;
 
         let api = self.enter()?;
@@ -255,8 +257,8 @@ unsafe impl Buffers for HipDevice {
         })
     }
 
-    /// We copy through `hipMemcpy3DAsync`, because its copy kinds kept their numbers. `hipDrvMemcpy3DAsync` names its ends by
-    /// `hipMemoryType`, which HIP 6 renumbered.
+    /// We copy through `hipMemcpy3DAsync`, because its copy kinds kept their numbers. We could not use
+    /// `hipDrvMemcpy3DAsync` for all versions, because it names its ends by `hipMemoryType`, which HIP 6 renumbered.
     unsafe fn copy_3d(&self, copy: &Copy3d, stream: RawStream) -> Result<()> {
         let api = self.enter()?;
         let copy = copy_params(copy);

@@ -1,6 +1,7 @@
 //! HIPRTC, AMD's run-time compiler.
 //!
-//! From HIP 7.0 on HIPRTC is a separate library, `libhiprtc.so.N`; up to 5.x libamdhip64 has its functions too.
+//! From HIP 7.0 on HIPRTC is a separate library, `libhiprtc.so.N`. Up to 5.x libamdhip64 has its functions too, so we
+//! must look in both.
 
 use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
@@ -97,7 +98,7 @@ impl Codes for Api {
     }
 }
 
-/// The opened compiler. There is one for each libamdhip64.
+/// The opened compiler. There is one for each libamdhip64, because two versions must not be mixed.
 pub(crate) struct Hiprtc {
     api: Api,
     major: c_int,
@@ -175,8 +176,8 @@ impl Hiprtc {
     }
 }
 
-/// Returns the address of a template's instance, with its arguments written as a demangled symbol shows them. ROCm 5's HIPRTC
-/// finds instances by that text, in which typedefs do not appear.
+/// Returns the address of a template instance, with arguments as a demangled symbol shows them. ROCm 5's HIPRTC can
+/// only find instances by that text, and it must not contain typedefs.
 fn demangled(address: &str) -> String {
     let Some((path, arguments)) = address.strip_suffix('>').and_then(|rest| rest.split_once('<')) else {
         return address.to_owned();
@@ -205,10 +206,10 @@ const TYPEDEFS: [(&str, &str); 11] = [
 
 /// If we must not ask this compiler for this target, returns why.
 ///
-/// If a HIPRTC 5.x meets a processor that is newer than the compiler, it ends the process with a segmentation fault instead of an
-/// error. We saw this with 5.2.3 and gfx940, gfx942, gfx1100 and gfx1201. A child process could turn the crash into a refusal,
-/// but a library cannot start its host program again. So we do not call the compiler at all. From 6.0 on you get an ordinary
-/// error for an unknown processor.
+/// If a HIPRTC 5.x meets a processor that is newer than the compiler, it ends the process with a segmentation fault
+/// instead of an error. We saw this with 5.2.3 and gfx940, gfx942, gfx1100 and gfx1201. A child process could turn the
+/// crash into a refusal, but a library cannot start its host program again. So we must not call the compiler at all.
+/// From 6.0 on you get an ordinary error for an unknown processor.
 fn refusal(version: Version, processor: &str) -> Option<String> {
     let since = match processor {
         "gfx900" | "gfx906" | "gfx908" | "gfx90a" | "gfx1030" => Version::new(5, 0),
@@ -218,8 +219,8 @@ fn refusal(version: Version, processor: &str) -> Option<String> {
     };
     (version < since).then(|| {
         format!(
-            "HIPRTC of HIP {version} crashes on {processor}, so it is not called: compile the kernels ahead with \
-             hipcc (`gpustream-build` does where it finds one), or install ROCm {}.{} or later",
+            "HIPRTC of HIP {version} crashes on {processor}, so we do not call it: compile the kernels ahead with \
+             hipcc (`gpustream-build` does so if it finds one), or install ROCm {}.{} or later",
             since.major(),
             since.minor(),
         )

@@ -20,7 +20,8 @@ pub(crate) struct HipDevice {
     pub(crate) api: Api,
     pub(crate) arch: Arch,
     pub(crate) info: DeviceInfo,
-    /// The images of loaded modules. HIP keeps pointers into our memory until the module is unloaded.
+    /// The images of loaded modules. We must keep them, because HIP has pointers into them until the module is
+    /// unloaded.
     pub(crate) images: Mutex<HashMap<usize, Box<[u8]>>>,
     pub(crate) shares: DeviceParts,
 }
@@ -73,7 +74,8 @@ unsafe impl Device for HipDevice {
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: both pointers are to locals.
         unsafe { api.hipMemGetInfo(&raw mut free, &raw mut total) }.ok()?;
-        // HIP takes the two from different places: we saw an emulated device with more free memory than it has.
+        // HIP takes the two from different places, so free memory may seem to be more than there is: we saw that on an
+        // emulated device.
         Ok(MemoryInfo { free: free.min(total) as u64, total: total as u64 })
     }
 

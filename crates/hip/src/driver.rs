@@ -25,14 +25,15 @@ use crate::version::Version;
 const INSTALL: &str = "install ROCm's HIP runtime (package hip-runtime-amd from AMD, libamdhip64-5 or later \
                        from Debian and Ubuntu), or set GPUSTREAM_HIP_LIBRARY to its path";
 
-/// An opened and initialised libamdhip64. We never close it, because HIP has threads of its own.
+/// An opened and initialised libamdhip64. We must never close it, because HIP has threads of its own.
 pub(crate) struct Driver {
     pub(crate) api: Api,
     pub(crate) version: Version,
     pub(crate) path: PathBuf,
     pub(crate) library: ManuallyDrop<Library>,
     pub(crate) memset_order: MemsetOrder,
-    /// What `hipInit(0)` returned. On a machine without a device, some versions fail here and others later.
+    /// What `hipInit(0)` returned. On a machine without a device, it may fail here or only later, because that depends
+    /// on the version.
     initialised: Result<()>,
     hiprtc: OnceLock<Result<Hiprtc>>,
     /// The faults of devices, by their ordinals.
@@ -64,9 +65,7 @@ impl Found {
         let Search { library, tried, .. } = search;
         let driver = match library {
             Some(library) => Driver::initialise(library, tried.last().map_or("libamdhip64", String::as_str)),
-            None => {
-                Err(error(failure, format!("libamdhip64 cannot be opened: {}; {INSTALL}", tried.join("; "))))
-            }
+            None => Err(error(failure, format!("cannot open libamdhip64: {}; {INSTALL}", tried.join("; ")))),
         };
         Self { driver: driver.map(Arc::new), tried }
     }
@@ -83,7 +82,7 @@ impl Driver {
             return Err(error(
                 ErrorKind::DriverUnusable,
                 format!(
-                    "{} is no libamdhip64 of HIP {} or later: it lacks {}; {INSTALL}",
+                    "{} is not a libamdhip64 of HIP {} or later, because it lacks {}; {INSTALL}",
                     path.display(),
                     Version::OLDEST,
                     list_missing(&missing),
@@ -99,7 +98,11 @@ impl Driver {
         if version < Version::OLDEST {
             return Err(error(
                 ErrorKind::DriverUnusable,
-                format!("{} is HIP {version}, older than {}; {INSTALL}", path.display(), Version::OLDEST),
+                format!(
+                    "{} has HIP {version}, but we need {} or later; {INSTALL}",
+                    path.display(),
+                    Version::OLDEST
+                ),
             ));
         }
         let memset_order = MemsetOrder::of(version);
@@ -141,7 +144,7 @@ impl Driver {
         let (version, path) = (self.version, self.path.display());
         if is_forbidden(Path::new(KFD)) {
             let message = format!(
-                "HIP {version} ({path}) finds no AMD GPU, and this user may not open {KFD}, through which it would; add the user \
+                "HIP {version} ({path}) finds no AMD GPU, because this user may not open {KFD}; add the user \
                  to the group that owns the file (`render` or `video`; in a container: its number), or hide the file"
             );
             return error(ErrorKind::DriverUnusable, message);
@@ -157,7 +160,8 @@ impl Driver {
 /// The kernel driver's file, which every process with an AMD GPU opens.
 const KFD: &str = "/dev/kfd";
 
-/// Returns true if the file exists but this process may not open it. HIP then counts no devices, as if there were none.
+/// Returns true if the file exists but this process may not open it. HIP then counts no devices, so you could not tell
+/// that from a machine without any.
 fn is_forbidden(file: &Path) -> bool {
     let opened = File::options().read(true).write(true).open(file);
     opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -190,7 +194,8 @@ mod tests {
     fn only_a_file_that_is_there_is_forbidden() {
         assert!(!is_forbidden(Path::new("/nowhere/kfd")));
         assert!(!is_forbidden(Path::new("/dev/null")));
-        // Root can open everything except an executable that runs, and that is another error.
+        // This must not run as root, because root can open everything except an executable that runs, and that is
+        // another error.
         let forbidden = std::env::temp_dir().join(format!("gpustream-kfd-{}", std::process::id()));
         std::fs::write(&forbidden, "").unwrap();
         let mut permissions = std::fs::metadata(&forbidden).unwrap().permissions();

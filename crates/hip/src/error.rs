@@ -1,4 +1,4 @@
-//! Turns HIP's return codes into errors.
+//! Turns HIP's return codes into errors. A code alone cannot tell you what to do, so the common kinds get advice.
 
 use gpustream_hal::driver::{Codes, Status};
 use gpustream_hal::{BackendName, Error, ErrorKind, Fault};
@@ -46,7 +46,9 @@ impl Codes for Api {
     fn advice(_: Status, kind: ErrorKind) -> &'static str {
         match kind {
             ErrorKind::OutOfMemory => "free buffers, use smaller ones, or work through the data in pieces",
-            ErrorKind::InvalidLaunch => "see the device's and the kernel's limits; smaller blocks need less",
+            ErrorKind::InvalidLaunch => {
+                "compare it with the limits of the device and the kernel; smaller blocks need less"
+            }
             ErrorKind::NoImageForDevice => "build the kernels for this device's processor as well",
             ErrorKind::DeviceLost => {
                 "a kernel or the hardware did this, at some point before this call; the device works again in a \

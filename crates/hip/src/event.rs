@@ -1,4 +1,5 @@
-//! Events. An event knows its device, so only two calls depend on the thread's current device: to make one and to record one.
+//! Events. An event knows its device, so we must make a device current only for two calls: to make one and to record
+//! one.
 
 use std::ptr;
 use std::time::Duration;

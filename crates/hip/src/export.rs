@@ -56,11 +56,11 @@ unsafe impl Exports for HipDevice {
     fn shared_import(&self, descriptor: BorrowedFd<'_>, bytes: usize) -> Result<SharedMapping> {
         let api = self.enter()?;
         let (len, mut handle) = (self.mapped(bytes)?, ptr::null_mut());
-        // HIP maps whatever length you ask for, so we check it.
+        // We must check the length, because HIP maps whatever length you ask for.
         let there = length(descriptor);
         if there < len as u64 {
             let message =
-                format!("importing {bytes} bytes of memory: the descriptor is of {there} bytes of memory");
+                format!("cannot import {bytes} bytes of memory: the descriptor's memory has only {there}");
             return Err(error(ErrorKind::InvalidArgument, message));
         }
         let mut number: c_int = descriptor.as_raw_fd();
@@ -111,7 +111,10 @@ impl HipDevice {
             .ok()?;
         let len = bytes.checked_next_multiple_of(granularity.max(1));
         len.ok_or_else(|| {
-            error(ErrorKind::OutOfMemory, format!("{bytes} bytes are more than the address space has"))
+            error(
+                ErrorKind::OutOfMemory,
+                format!("cannot share {bytes} bytes, because the address space is smaller"),
+            )
         })
     }
 
@@ -149,8 +152,8 @@ impl HipDevice {
         Ok(mapping)
     }
 
-    /// Returns the devices that can reach this one's memory, and this one itself. If you turn on peer access later, it does not
-    /// hold for this memory.
+    /// Returns the devices that can reach this one's memory, and this one itself. If you turn on peer access later,
+    /// those devices still cannot reach this memory.
     fn reachers(&self, api: &Api) -> Result<Vec<c_int>> {
         let here = self.ordinal();
         let mut reachers = vec![here];

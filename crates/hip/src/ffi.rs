@@ -1,10 +1,11 @@
-//! The part of HIP's C interface that we use: handles, structs and constants, with HIP's names.
+//! What we use of the HIP C interface: handles, structs and constants, with HIP's names.
 //!
-//! We declare them here rather than import them, so that you can turn HIP on without ROCm and without a cargo configuration. With
-//! the feature `hip-runtime-sys`, the compiler compares each declaration with that crate's: every constant's value, every
-//! struct's size and its fields' offsets and sizes, and (in [`api`](crate::api)) every prototype. That crate ends with HIP 5.4.
-//! So `tests/newer_bindings.rs` compiles this crate with later bindings instead, under the configuration `newer_bindings`. We use
-//! plain integers for enumerations, because newer versions of ROCm return values that older declarations lack.
+//! We declare them here rather than import them, so that you can turn HIP on without ROCm and without a cargo
+//! configuration. With the feature `hip-runtime-sys`, the compiler compares each declaration with that crate's: every
+//! constant's value, every struct's size and its fields' offsets and sizes, and (in [`api`](crate::api)) every
+//! prototype. That crate ends with HIP 5.4. So `tests/newer_bindings.rs` compiles this crate with later bindings
+//! instead, under the configuration `newer_bindings`. Enumerations must be plain integers, because newer versions of
+//! ROCm may return values that older declarations lack.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -211,7 +212,7 @@ structure!(hipUUID { bytes: [u8; 16] });
 structure!(hipMemLocation { type_: hipMemLocationType, id: c_int });
 structure!(hipMemAccessDesc { location: hipMemLocation, flags: hipMemAccessFlags });
 
-/// The properties of memory. HIP 6 gave the second field two names, so we do not compare the fields.
+/// The properties of memory. HIP 6 gave the second field two names, so we cannot compare the fields.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct hipMemAllocationProp {
@@ -330,9 +331,10 @@ const _: () = assert!(
         && std::mem::offset_of!(hip_runtime_sys::hipKernelNodeAttrValue, cooperative) == 0
 );
 
-/// Room for a device's properties in any version: they take 792 bytes up to 5.7 and 1472 from 6.0 on, and we leave room for more.
+/// Room for a device's properties in any version: they take 792 bytes up to 5.7 and 1472 from 6.0 on, and a later
+/// version may take more.
 ///
-/// We read only what no attribute tells, at the offsets in [`PropertyLayout`].
+/// We read only what we cannot get as an attribute, at the offsets in [`PropertyLayout`].
 #[repr(C, align(16))]
 pub(crate) struct hipDeviceProp_t(pub(crate) [u8; 4096]);
 

@@ -43,7 +43,7 @@ fn work_params(work: &Work<'_>) -> Option<(*mut c_void, *const c_void, usize, hi
 }
 
 fn unknown_node<T>() -> Result<T> {
-    Err(error(ErrorKind::Unsupported, "this kind of graph node is not known to the HIP backend"))
+    Err(error(ErrorKind::Unsupported, "the HIP backend does not know this kind of graph node"))
 }
 
 /// Gives a new kernel node its launch attributes (`hipGraphKernelNodeSetAttribute`): cooperative or not.
@@ -75,7 +75,7 @@ unsafe impl Graphs for HipDevice {
         // SAFETY: the pointer is to a local; the caller vouches for the stream.
         unsafe { api.hipStreamEndCapture(stream_of(stream), &raw mut graph) }.ok()?;
         if graph.is_null() {
-            return Err(error(ErrorKind::Captured, "the capture gave no graph"));
+            return Err(error(ErrorKind::Captured, "HIP ended the capture without a graph"));
         }
         Ok(RawGraph(graph as usize))
     }
@@ -96,7 +96,7 @@ unsafe impl Graphs for HipDevice {
                 return Ok(());
             }
             if status == hipStreamCaptureStatusActive {
-                // A capture does not allow the query, and the query would invalidate it.
+                // We must not query here, because that would invalidate the capture.
                 let _ = api.hipStreamQuery(stream);
             }
             api.hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed).ok()?;
@@ -155,7 +155,8 @@ unsafe impl Graphs for HipDevice {
                     let params = kernel_params(function, config, args);
                     api.hipGraphAddKernelNode(out, graph, deps, count, &raw const params).launched()?;
                     set_attributes(api, added, config).inspect_err(|_| {
-                        // The caller never learns about this node, and the next launch would run it, so we remove it.
+                        // You could never learn about this node, but the next launch would run it, so we must remove
+                        // it.
                         let _ = api.hipGraphDestroyNode(added);
                     })?;
                 }
@@ -214,7 +215,7 @@ unsafe impl Graphs for HipDevice {
         unsafe { api.hipGraphLaunch(exec_of(exec), stream_of(stream)) }.ok()
     }
 
-    /// Does nothing before HIP 5.3, which brought `hipGraphUpload`. Then the first launch prepares the graph.
+    /// Does nothing before HIP 5.3, which brought `hipGraphUpload`. The first launch must then prepare the graph.
     unsafe fn graph_upload(&self, exec: RawGraphExec, stream: RawStream) -> Result<()> {
         if self.api.hipGraphUpload.is_none() {
             return Ok(());

@@ -8,7 +8,7 @@ use gpustream_hal::{Identity, Result};
 use crate::api::Api;
 use crate::ffi::hipUUID;
 
-/// Returns the names by which AMD's tools know a device.
+/// Returns the names that AMD's tools use for a device.
 pub(crate) fn identity(api: &Api, device: c_int) -> Identity {
     let mut uuid = hipUUID { bytes: [0; 16] };
     // SAFETY: the pointer is to a local.

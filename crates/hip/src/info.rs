@@ -45,10 +45,11 @@ pub(crate) fn read(
     ];
     info.limits.shared_memory_per_block = attribute(hipDeviceAttributeMaxSharedMemoryPerBlock)?;
 
-    // If a version does not know an attribute, we assume the least. That is not a failure.
+    // A version may not know an attribute. That is not a failure: we must then assume the least.
     let number = |which| attribute(which).unwrap_or(0);
     let ability = |which| number(which) != 0;
-    // RDNA devices report workgroup processors, which have two compute units each, but they count occupancy per compute unit.
+    // RDNA devices report workgroup processors, which have two compute units each, but they count occupancy per compute
+    // unit. So we must ask for the compute units.
     info.multiprocessors = info.multiprocessors.max(number(hipDeviceAttributePhysicalMultiProcessorCount));
     info.limits.max_threads_per_multiprocessor =
         number(hipDeviceAttributeMaxThreadsPerMultiProcessor).max(info.limits.max_threads_per_block);
@@ -105,7 +106,8 @@ fn any_peer(api: &Api, ordinal: usize, count: usize) -> bool {
     })
 }
 
-/// Returns how many queues HIP gives its streams. We read the variable `GPU_MAX_HW_QUEUES`, because no HIP call tells it.
+/// Returns how many queues HIP gives its streams. We must read the variable `GPU_MAX_HW_QUEUES`, because we cannot ask
+/// HIP.
 fn hardware_queues(variable: Option<&str>) -> u32 {
     const USUAL: u32 = 4;
     variable.and_then(|text| text.trim().parse().ok()).filter(|&queues| queues > 0).unwrap_or(USUAL)
@@ -126,8 +128,8 @@ fn attribute_of(api: &Api, which: hipDeviceAttribute_t, device: c_int) -> Result
 
 /// Reads the processor's name from the device's properties, because no attribute tells it.
 ///
-/// Their layout changed in 6.0: `hipGetDevicePropertiesR0600` fills the new one, and `hipGetDeviceProperties` the old one in
-/// every version. We trust a layout only if two numbers that we read through it equal the attributes.
+/// Their layout changed in 6.0: `hipGetDevicePropertiesR0600` fills the new one, and `hipGetDeviceProperties` the old
+/// one in every version. We may trust a layout only if two numbers that we read through it equal the attributes.
 pub(crate) fn read_arch(driver: &Driver, api: &Api, device: c_int) -> Result<Arch> {
     let warp_size = attribute_of(api, hipDeviceAttributeWarpSize, device)?;
     let multiprocessors = attribute_of(api, hipDeviceAttributeMultiprocessorCount, device)?;

@@ -13,19 +13,22 @@ use crate::device::HipDevice;
 use crate::error::error;
 use crate::handle::{function_of, stream_of};
 
-/// If HIP cannot make a launch, refuses it before we ask HIP.
+/// If HIP cannot make a launch, refuses it, so that the error can tell you why.
 ///
-/// HIP counts a launch's threads in 32 bits per dimension, and AMD devices have no clusters. For an early dependent launch we do
-/// nothing, because plain stream order is correct too.
+/// HIP counts a launch's threads in 32 bits per dimension, and AMD devices have no clusters. We may ignore the wish for
+/// an early dependent launch, because plain stream order is correct too.
 pub(crate) fn check(config: &LaunchConfig) -> Result<()> {
     if config.cluster != [1, 1, 1] {
-        return Err(error(ErrorKind::Unsupported, "AMD devices have no block clusters"));
+        return Err(error(
+            ErrorKind::Unsupported,
+            "the launch asks for clusters of blocks, but AMD devices have none",
+        ));
     }
     for (blocks, threads) in config.grid.into_iter().zip(config.block) {
         if blocks.checked_mul(threads).is_none() {
             let message = format!(
-                "{blocks} blocks of {threads} threads: HIP launches fewer than 2^32 threads in a dimension; let \
-                 each thread handle more elements"
+                "the launch has {blocks} blocks of {threads} threads in one dimension, but HIP can only launch fewer than 2^32 \
+                 threads there: let each thread handle more elements"
             );
             return Err(error(ErrorKind::InvalidLaunch, message));
         }

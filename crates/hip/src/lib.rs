@@ -1,16 +1,23 @@
 //! The HIP backend: AMD GPUs, through a libamdhip64 that we open at run time.
 //!
 //! We link nothing, so your program also starts on a machine without ROCm; there [`backend`](mod@backend) returns
-//! [`DriverMissing`](gpustream_hal::ErrorKind::DriverMissing). One binary works with ROCm 5, 6 and 7: [`api`] lists every
-//! function with the version that brought it. If a meaning or a layout changed between versions, the code that uses it copes with
-//! both.
+//! [`DriverMissing`](gpustream_hal::ErrorKind::DriverMissing). One binary works with ROCm 5, 6 and 7: [`api`] lists
+//! every function with the version that brought it. If a meaning or a layout changed between versions, the code that
+//! uses it must cope with both.
 //!
-//! The files are named after the traits they implement, as in the other backends: [`device`], [`stream`], [`event`], [`buffer`],
-//! [`module`], [`launch`], [`graph`], [`error`]. Besides them [`ffi`] declares HIP's types, [`api`] its functions, [`handle`]
-//! turns handles into HIP's, [`version`] reads version numbers, [`library`] says where libamdhip64 can be, [`driver`] opens the
-//! library, [`backend`](mod@backend) finds devices, [`info`] describes one, [`memset`] writes a fill's parameters in the order
-//! that HIP reads, [`compiler`] compiles at run time, [`rocprofiler`] measures when operations run, [`roctx`] shows operations to
-//! rocprof, and [`arch`] compares processor names. `gpustream-cuda` has the same files with the same functions in the same order.
+//! The files are named after the traits they implement, as in the other backends: [`device`], [`stream`], [`event`],
+//! [`buffer`], [`module`], [`launch`], [`graph`], [`error`]. `gpustream-cuda` has the same files with the same functions in the
+//! same order. The others are:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`ffi`], [`api`] | declare HIP's types and functions |
+//! | [`library`], [`driver`] | list the places that libamdhip64 can be in, and open it |
+//! | [`backend`](mod@backend), [`info`] | find devices, and describe one |
+//! | [`handle`], [`version`], [`arch`] | turn handles into HIP's, read version numbers, compare processor names |
+//! | [`memset`] | writes a fill's parameters in the order that this HIP reads |
+//! | [`compiler`] | compiles at run time |
+//! | [`rocprofiler`], [`roctx`] | measure when operations run, and show ranges to rocprof |
 //!
 //! # Environment
 //!

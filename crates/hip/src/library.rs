@@ -1,4 +1,4 @@
-//! Where AMD's libraries can be.
+//! The places that AMD's libraries can be in.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use gpustream_hal::environment;
 
 use crate::version::Version;
 
-/// Library names, newest first. Python wheels and run-time packages lack the plain one. HIP 7.15, which comes with ROCm 10, is
-/// still `.so.7`. If an `.so.8` appears, we do not try it, because we have not read its interface.
+/// Library names, newest first. Python wheels and run-time packages lack the plain one. HIP 7.15, which comes with ROCm
+/// 10, is still `.so.7`. If an `.so.8` appears, we must not try it, because we have not read its interface.
 const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
 
 /// Returns the names of libamdhip64: first those for the dynamic linker, then the folders that ROCm installs it into.
@@ -16,8 +16,8 @@ pub(crate) fn driver_names() -> Vec<PathBuf> {
     NAMES.into_iter().map(PathBuf::from).chain(installed).collect()
 }
 
-/// Returns the names of the HIPRTC that came with the libamdhip64 at `driver`, which has this version. We look beside that
-/// library first, because two versions do not mix.
+/// Returns the names of the HIPRTC that came with the libamdhip64 at `driver`, which has this version. We must look
+/// next to that library first, because two versions cannot be mixed.
 pub(crate) fn compiler_names(driver: &Path, version: Version) -> Vec<PathBuf> {
     let name = format!("libhiprtc.so.{}", version.major());
     let beside = driver.parent().map(|folder| folder.join(&name));

@@ -1,10 +1,11 @@
 //! A fill node's parameters, with the fields in the order that the library reads.
 //!
-//! AMD's page on the changes in HIP 7.0 gives `hipMemsetParams` CUDA's field order, but AMD's headers from 7.0 to 7.14 have the
-//! order of 5 and 6. So we ask the library: first in the header's order and, from 7.0 on, if it returns "invalid value", in the
-//! documented one. We remember the order that it took. We can trust the answer, because each order is invalid to a library that
-//! reads the other one: the element size is then 0, and HIP refuses a size that is not 1, 2 or 4 (`ihipGraphAddMemsetNode` in
-//! AMD's `hip_graph.cpp`; `ihipGraphMemsetParams_validate` in `hip_memory.cpp` for nodes of executable graphs).
+//! AMD's page on the changes in HIP 7.0 gives `hipMemsetParams` CUDA's field order, but AMD's headers from 7.0 to 7.14
+//! have the order of 5 and 6. We cannot know which one a library reads, so we ask: first in the header's order and,
+//! from 7.0 on, if it returns "invalid value", in the documented one. We remember the order that it took. We can trust
+//! the answer, because each order is invalid to a library that reads the other one: the element size is then 0, and HIP
+//! refuses a size that is not 1, 2 or 4 (`ihipGraphAddMemsetNode` in AMD's `hip_graph.cpp`;
+//! `ihipGraphMemsetParams_validate` in `hip_memory.cpp` for nodes of executable graphs).
 
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -150,7 +151,7 @@ mod tests {
             DriverFunction { name: "hipGraphExecMemsetNodeSetParams", since: "4.5" };
         // SAFETY: it is this process, which is already loaded.
         let library = Library::from(libloading::os::unix::Library::this());
-        // SAFETY: we call none of the library's functions.
+        // SAFETY: we call no function of the library.
         let (api, _) = unsafe { Api::load(&library) };
         let order = MemsetOrder::of(version);
         let ask = |fill: &Fill| {

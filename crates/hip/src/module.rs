@@ -23,8 +23,8 @@ unsafe impl Modules for HipDevice {
         self.arch.rank(target)
     }
 
-    /// `hipModuleLoadData` gets no length, copies nothing, and builds the module on first use. So we keep the image until the
-    /// module is unloaded, with a zero after it in case HIP reads it as text.
+    /// `hipModuleLoadData` gets no length, copies nothing, and builds the module on first use. So we must keep the
+    /// image until the module is unloaded, with a zero after it, because HIP may read it as text.
     unsafe fn module_load(&self, image: &[u8]) -> Result<RawModule> {
         let api = self.enter()?;
         let image: Box<[u8]> = [image, &[0]].concat().into();
@@ -46,7 +46,9 @@ unsafe impl Modules for HipDevice {
     unsafe fn module_function(&self, module: RawModule, name: &str) -> Result<RawFunction> {
         let api = self.enter()?;
         let not_found = || {
-            let message = format!("the module has no kernel `{name}`: is it declared extern \"C\"?");
+            let message = format!(
+                "the module has no kernel `{name}`: check the name, and that the kernel is declared extern \"C\""
+            );
             error(ErrorKind::KernelNotFound, message)
         };
         let symbol = CString::new(name).map_err(|_| not_found())?;
@@ -61,7 +63,9 @@ unsafe impl Modules for HipDevice {
     unsafe fn module_global(&self, module: RawModule, name: &str) -> Result<(RawBuffer, usize)> {
         let api = self.enter()?;
         let not_found = || {
-            let message = format!("the image has no variable `{name}`: HIP finds none that is `static`");
+            let message = format!(
+                "the module has no variable `{name}`: check the name, and that the variable is not `static`, because HIP cannot find those"
+            );
             error(ErrorKind::GlobalNotFound, message)
         };
         let symbol = CString::new(name).map_err(|_| not_found())?;
@@ -74,7 +78,7 @@ unsafe impl Modules for HipDevice {
         Ok((RawBuffer(address as usize), bytes))
     }
 
-    /// We cannot ask HIP; `gpustream-build` has compared the table with the code object's notes.
+    /// We cannot ask HIP, but we need not: `gpustream-build` has compared the table with the notes in the code object.
     unsafe fn function_params(&self, function: RawFunction) -> Result<Option<Vec<ParamInfo>>> {
         let _ = function;
         Ok(None)

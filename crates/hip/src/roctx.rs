@@ -11,7 +11,7 @@ use gpustream_hal::{Error, ErrorKind, Result};
 use crate::error::error;
 use crate::library::roctx_names;
 
-/// A roctx's functions. We never close the library.
+/// The functions of roctx. We must never close the library while we have them.
 struct Roctx {
     /// `roctxRangePushA`
     push: unsafe extern "C" fn(*const c_char) -> c_int,
@@ -33,7 +33,7 @@ fn opened() -> Option<&'static Roctx> {
     ROCTX.get()?.as_ref().ok()
 }
 
-/// Begins a range on this thread (`roctxRangePushA`). Does nothing if we did not open the library.
+/// Begins a range on this thread (`roctxRangePushA`). You may call it at any time: without the library it does nothing.
 pub(crate) fn push(label: &str) {
     if let Some(roctx) = opened() {
         let label = c_label(label);
@@ -65,7 +65,7 @@ impl Roctx {
         // SAFETY: the prototypes come from roctx's header, and we never close the library.
         let functions = unsafe { (symbol(&library, "roctxRangePushA"), symbol(&library, "roctxRangePop")) };
         let (Some(push), Some(pop)) = functions else {
-            let message = format!("{tried} is no roctx: it lacks roctxRangePushA or roctxRangePop");
+            let message = format!("{tried} is not roctx, because it lacks roctxRangePushA or roctxRangePop");
             return Err(error(ErrorKind::Unsupported, message));
         };
         Ok(Self { push, pop })

@@ -25,25 +25,26 @@ const _: () = {
     assert!(WaitValue::AnyBit(0).comparison().0 == hipStreamWaitValueAnd);
 };
 
-/// How many mask bits we set together. HIP spreads the bits over a device's dies and shader engines in turn, and a die without a
-/// bit would not do its part of a kernel. With eight bits we reach each of them.
+/// How many mask bits we set together. HIP spreads the bits over a device's dies and shader engines in turn, and a die
+/// without a bit would not do its part of a kernel. With eight bits we can reach each of them.
 const TOGETHER: u32 = 8;
 
 impl HipDevice {
-    /// Makes a stream with a mask of at least `least` compute units. The call has no parameter for the priority or for the
-    /// default stream. So the priority is the ordinary one, and the stream and the legacy default stream wait for each other.
+    /// Makes a stream with a mask of at least `least` compute units. The call has no parameter for the priority or for
+    /// the default stream. So the priority must be the ordinary one, and the stream and the legacy default stream must
+    /// wait for each other.
     fn stream_on_part(&self, least: u32, options: StreamOptions) -> Result<RawStream> {
         let refused = |message: String| Err(error(ErrorKind::Unsupported, message));
         if self.driver.version < Version::MASKS {
             return refused(format!(
-                "HIP {} numbers the units of a stream's mask in a way of its own; a stream on a part of a device needs 5.7",
+                "HIP {} cannot make a stream on a part of a device, because it numbers the units in a mask differently: that needs 5.7 or later",
                 self.driver.version
             ));
         }
         if options.priority != 0 {
             return refused(format!(
-                "HIP has no stream on a part of a device with a priority; priority {} and {least} multiprocessors were \
-                 asked for: ask for one of the two",
+                "HIP cannot give a priority to a stream on a part of a device, but you asked for priority {} and {least} \
+                 multiprocessors: ask for only one of the two",
                 options.priority
             ));
         }
@@ -92,8 +93,8 @@ unsafe impl Streams for HipDevice {
         unsafe { api.hipStreamDestroy(stream_of(stream)) }.ok()
     }
 
-    /// For the legacy stream we use the null handle. `hipStreamLegacy` is newer, and in one release a wait for an event recorded
-    /// on it crashed.
+    /// For the legacy stream we must use the null handle. `hipStreamLegacy` is newer, and in one release a wait for an
+    /// event recorded on it crashed.
     fn stream_default(&self, which: DefaultStream) -> Result<RawStream> {
         Ok(RawStream(match which {
             DefaultStream::Legacy => 0,

@@ -1,4 +1,4 @@
-//! Traces: rocprofiler-sdk's records say when operations ran, and roctx shows ranges.
+//! Traces: rocprofiler-sdk's records say when operations ran, and roctx shows ranges. A machine may lack either.
 
 use gpustream_hal::{Ran, Result, TraceClock, Traces};
 

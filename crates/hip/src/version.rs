@@ -11,14 +11,15 @@ impl Version {
     /// The oldest version that has the required functions, and whose behaviour we know.
     pub(crate) const OLDEST: Self = Self::new(5, 0);
 
-    /// The first version in which a mask's bit stands for one of the units that HIP counts, on every device. Before, a bit was a
-    /// compute unit, but on RDNA HIP counts workgroup processors.
+    /// From this version on, each bit in a mask stands for a unit as HIP counts them, on every device. Before, a bit
+    /// was a compute unit, but on RDNA HIP counts workgroup processors, so we could not tell how many bits a mask
+    /// needs.
     pub(crate) const MASKS: Self = Self::new(5, 7);
 
-    /// The first version that imports a descriptor by its number. Before, HIP wanted the number's address.
+    /// The first version that imports a descriptor by its number. Before, we must pass the number's address.
     pub(crate) const DESCRIPTORS_BY_VALUE: Self = Self::new(7, 1);
-    /// The first version in which a batch of copies is more than a loop. Up to 7.2 the function makes one copy after the other,
-    /// and we measured 7.13 to be slower than single copies.
+    /// From this version on, a batch of copies can be faster than a loop. Up to 7.2 the function makes one copy after
+    /// the other, and we measured 7.13 to be slower than single copies.
     pub(crate) const BATCHES: Self = Self::new(7, 14);
 
     pub(crate) const fn new(major: u32, minor: u32) -> Self {
@@ -33,7 +34,8 @@ impl Version {
         self.0 / 100_000 % 100
     }
 
-    /// Returns a known fault in this version's graphs. The patch number does not distinguish a version's releases.
+    /// Returns a known fault in this version's graphs. The patch number cannot tell us which release of a version it
+    /// is.
     pub(crate) const fn graph_fault(self) -> Option<&'static str> {
         match (self.major(), self.minor()) {
             (7, 2) => Some("graphs of HIP 7.2 hang or compute wrong results (ROCm/clr issue 279)"),

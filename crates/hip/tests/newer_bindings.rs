@@ -1,8 +1,9 @@
 //! Proves our declarations against HIP versions that hip-runtime-sys does not know, because it ends with 5.4.
 //!
-//! The crate cubecl-hip-sys carries bindings from 6.2 to 7.14, which bindgen wrote from AMD's headers. We cannot build that
-//! crate, because its build script depends on the installed ROCm. So we make each of its files into a crate that replaces
-//! hip-runtime-sys, and compile gpustream-hip with it. The proof in its sources then compares every declaration.
+//! The crate cubecl-hip-sys carries bindings from 6.2 to 7.14, which bindgen wrote from AMD's headers. We cannot build
+//! that crate, because its build script depends on the installed ROCm. So we make each of its files into a crate that
+//! replaces hip-runtime-sys, and compile gpustream-hip with it. The proof in its sources must then compare every
+//! declaration.
 #![allow(clippy::unwrap_used, clippy::panic)] // Also in the tests' helpers.
 
 use std::collections::BTreeMap;

@@ -15,8 +15,8 @@ fn file_that_is_no_library_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::DriverUnusable);
 }
 
-/// This program contains the backend and, in its debug information, every prototype of hip-runtime-sys. Yet it needs no
-/// libamdhip64 to start, and has not loaded one.
+/// This program contains the backend and, in its debug information, every prototype of hip-runtime-sys. Yet it must
+/// start without a libamdhip64, and must not have loaded one.
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_is_linked() {

@@ -152,7 +152,8 @@ fn work_of_two_devices_stays_apart() {
         second.enable_peer_access(0).unwrap();
         second.enable_peer_access(0).unwrap();
 
-        // If a stream belongs to another device than the current one, HIP refuses the launch, and so does the shim.
+        // If a stream belongs to another device than the current one, HIP refuses the launch, so the shim must do so
+        // too.
         let module = first.module_load(&fake_cuda::image(&[("nothing", &[])])).unwrap();
         let function = first.module_function(module, "nothing").unwrap();
         let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use gpustream_timeline::{Device, Nanos, Operation, Point, Stream, Timeline, WorkKind};
 
-/// The order of a timeline's operations on their streams, and names for what its records refer to.
+/// The order of the operations on each stream, and names for what records refer to by number.
 pub(crate) struct Lookup<'a> {
     timeline: &'a Timeline,
     devices: HashMap<u64, usize>,
@@ -48,7 +48,8 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Returns the operation that a point stands for: the last one up to it whose time is known.
+    /// Returns the operation that a point stands for: the last one up to it whose time is known. A point may
+    /// have a number that the trace does not have, because records can be lost.
     pub(crate) fn operation(&self, point: Point) -> Option<usize> {
         let order = self.orders.get(&point.stream)?;
         let at = order.partition_point(|entry| entry.number <= point.number);
@@ -112,13 +113,15 @@ fn positions<T>(all: &[T], id: impl Fn(&T) -> u64) -> HashMap<u64, usize> {
     all.iter().enumerate().map(|(at, one)| (id(one), at)).collect()
 }
 
-/// Returns when an operation ran, if that is known and does not run backwards.
+/// Returns when an operation ran, if that is known and does not run backwards. A damaged file may claim that
+/// an operation ended before it began; we treat that as unknown.
 pub(crate) fn ran(operation: &Operation) -> Option<Range<Nanos>> {
     operation.ran.clone().filter(|ran| ran.start <= ran.end)
 }
 
-/// Returns true if we should look at the pieces of an operation instead of the operation: it has some, and
-/// consists of nothing else.
+/// Returns true if we should look at the pieces of an operation instead of the operation, because it has some
+/// and consists of nothing else. A graph, for example, keeps the device busy only while one of its nodes
+/// runs.
 pub(crate) fn is_its_pieces(operation: &Operation) -> bool {
     let of_parts = matches!(
         operation.work,

@@ -21,7 +21,7 @@ use row::{Group, Row, rows};
 ///
 /// Streams are rows, grouped by device, and so are host threads. If slices overlap within a row, they get
 /// separate lanes. Colours differ in lightness, so you can read a picture in grey. Stripes rise for copies to
-/// the device and fall for copies to the host. Viewers that prefer dark mode get a dark background.
+/// the device and fall for copies to the host. If you prefer dark mode, you get a dark background.
 ///
 /// ```
 /// use gpustream_timeline::Timeline;
@@ -114,16 +114,16 @@ impl<'a> Picture<'a> {
 
     /// Returns the picture as SVG.
     ///
-    /// The text is at most about 1 MiB long. To achieve that, slices that are too narrow to distinguish are
-    /// merged: the merged shape is as high as the part of the time that they cover, and its tooltip says how
-    /// many there are. The picture has no script and needs no other file.
+    /// The text is at most about 1 MiB long. Therefore we merge slices that you could not distinguish: the
+    /// merged shape is as high as the part of the time that they cover, and its tooltip says how many there
+    /// are. The picture has no script and needs no other file, so you can put it into a README.
     pub fn svg(&self) -> String {
         svg::draw(self)
     }
 
-    /// Returns the picture as an HTML page in which you can zoom, pan and search, with details about the
-    /// thing under the pointer. The page contains all records, at some 60 bytes per operation, and needs no
-    /// network.
+    /// Returns the picture as an HTML page. You can zoom, pan and search in it, and point at anything to see
+    /// its details. The page contains all records, at some 60 bytes per operation, and needs no network, so
+    /// you can attach it to a bug report.
     pub fn html(&self) -> String {
         page::draw(self)
     }

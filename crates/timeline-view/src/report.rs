@@ -21,22 +21,22 @@ pub use thread::ThreadReport;
 
 /// Figures about a timeline, from [`Report::of`]. [`Display`](std::fmt::Display) prints them as tables.
 ///
-/// All times are in nanoseconds. Unless the documentation says *sum*, a time in which several operations ran
-/// counts only once. All figures may be off by the error of the device's clock,
-/// [`Device::error`](gpustream_timeline::Device).
+/// All times are in nanoseconds. If several operations ran at the same time, that time counts only once,
+/// unless the documentation says *sum*. Figures may be off by [`Device::error`](gpustream_timeline::Device),
+/// because we cannot compare clocks more precisely.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
     /// From the first to the last thing in the timeline: operations, their submission, spans and instants.
     pub total: Nanos,
-    /// The time in which the host was busy. A thread is busy from the first to the last thing on it, except
-    /// while it waits. Host functions count too. If a thread polls futures or sleeps on its own, it counts as
-    /// busy, because the trace cannot see that.
+    /// How long the host was busy. A thread is busy from the first to the last thing on it, except while it
+    /// waits. Host functions count too. If your thread polls futures or sleeps, it counts as busy, because
+    /// the trace cannot see that.
     pub host: Nanos,
-    /// The time in which any device ran a kernel, a copy or a fill.
+    /// How long at least one device ran a kernel, a copy or a fill.
     pub device: Nanos,
-    /// What is left to gain from more overlap: the total minus the longer of `host` and `device`. It is zero
-    /// if one of the two was never idle, because then more overlap would gain nothing.
+    /// What you could still gain from more overlap: the total minus the longer of `host` and `device`. It is
+    /// zero if one of the two was never idle, because then you can only gain by giving that one less to do.
     pub remaining: Nanos,
     /// The devices, in the timeline's order.
     pub devices: Vec<DeviceReport>,
@@ -54,7 +54,7 @@ pub struct Report {
     /// How many operations have no times, because the device failed or the trace ended first. They only count
     /// in bytes.
     pub unknown: u64,
-    /// How many records were lost.
+    /// How many records were lost. If this is not zero, the other figures may be wrong.
     pub lost: u64,
 }
 

@@ -13,7 +13,8 @@ pub use gpustream_hal::Bytes;
 use gpustream_timeline::Nanos;
 
 /// Rows of cells under titles, without a line break at the end. We omit a column if all of its cells are
-/// empty, and align it to the right if most of its cells are numbers.
+/// empty, and align it to the right if most of its cells are numbers, so that you can compare them at a
+/// glance.
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,

@@ -59,8 +59,8 @@
 //! ORDER BY rate
 //! ```
 //!
-//! If slices overlap, for example the nodes of a graph, they are on separate tracks that Perfetto shows as
-//! one.
+//! Slices may overlap, for example if a graph's nodes run at the same time. They are then on separate tracks
+//! that Perfetto shows as one.
 
 mod arrows;
 mod descriptor;

@@ -8,8 +8,9 @@ pub type Nanos = u64;
 
 /// One thing that a trace tells you.
 ///
-/// A [`Device`], [`Stream`] or [`Thread`] comes before the first record that refers to it. Everything else is
-/// recorded when it is over, so records are not sorted by time.
+/// A [`Device`], [`Stream`] or [`Thread`] comes before the first record that refers to it, so you can resolve
+/// the numbers in a record as it arrives. Everything else is recorded when it is over, so you may see a short
+/// operation before a long one that began earlier.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Record {
@@ -21,31 +22,33 @@ pub enum Record {
     Thread(Thread),
     /// An operation that was submitted to a stream.
     Operation(Operation),
-    /// A time in which a thread waited, or was inside one of the program's spans.
+    /// A thread waited, allocated, or was inside a span that your program has opened.
     Span(Span),
     /// A moment.
     Instant(Instant),
     /// The value of a counter from a moment on.
     Counter(Counter),
-    /// This many more records were lost, because they came faster than we could keep them.
+    /// This many more records were lost, because they came faster than we could keep them. What you compute
+    /// from the trace may then be incomplete.
     Lost(u64),
 }
 
 /// A device that the program uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// The number with which other records refer to the device.
+    /// The device's number in other records.
     pub id: u32,
     /// Backend, ordinal and product: `cuda:0 NVIDIA H200`.
     pub name: String,
     /// The clock that measured when the device's operations ran.
     pub clock: Clock,
-    /// How many nanoseconds this clock's times in records may be off the host's clock. We know this from
-    /// comparing the clocks at the beginning, or from an operation that seemed to run before it was
-    /// submitted. If it grows, a later record of the device has the larger value.
+    /// How many nanoseconds this clock may differ from the host's. If two things are closer together than
+    /// this, you cannot tell which came first. We measure it by comparing the clocks at the beginning. If an
+    /// operation seems to run before it was submitted, we learn that the error must be larger, and a later
+    /// record of the device says so.
     pub error: Nanos,
-    /// Why times come from events, in one line: what keeps the vendor's library from measuring. Empty if
-    /// times do not come from events.
+    /// Why we cannot use the vendor's library and must measure with events, in one line. Empty if times do
+    /// not come from events.
     pub reason: String,
 }
 
@@ -59,40 +62,41 @@ pub enum Clock {
     Cupti,
     /// Records from AMD's rocprofiler-sdk.
     Rocprofiler,
-    /// Events with timestamps, recorded before and after each operation. They delay the device a little, and
-    /// cannot see inside graphs.
+    /// Events with timestamps, recorded before and after each operation. They may delay the device a little,
+    /// and they cannot see inside graphs.
     Events,
 }
 
 /// A stream of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
-    /// The number with which other records refer to the stream. It is unique in the process.
+    /// The stream's number in other records. It is unique in the process.
     pub id: u64,
     /// The device's number.
     pub device: u32,
     /// `stream 3`, or `default stream`.
     pub name: String,
-    /// True if this is the legacy default stream, which waits for other streams and makes them wait.
+    /// True if this is the legacy default stream. It waits for other streams and makes them wait, so it may
+    /// explain gaps that nothing else does.
     pub legacy: bool,
 }
 
 /// A thread of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thread {
-    /// The number with which other records refer to the thread.
+    /// The thread's number in other records.
     pub id: u64,
     /// Its name, or `thread 3`.
     pub name: String,
 }
 
-/// A submission to a stream. Arrows begin and end at points.
+/// A submission to a stream. If an operation waits for another, it names the other's point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// The stream.
     pub stream: u64,
-    /// The submission's number in the stream, from 1. A point stands for everything up to it, so if the trace
-    /// has no operation with that number, it means the last one before.
+    /// The submission's number in the stream, from 1. A point stands for everything up to it. The trace may
+    /// lack an operation with exactly that number; then the point means the last one before.
     pub number: u64,
 }
 
@@ -116,16 +120,18 @@ pub struct Operation {
     pub place: SourceLine,
     /// The thread that submitted the operation.
     pub thread: u64,
-    /// When that thread was inside the call.
+    /// When that thread was inside the call. A call may take long if the driver's queue is full, or if it
+    /// copies ordinary memory.
     pub submitted: Range<Nanos>,
-    /// When the device ran the operation. `None` if we do not know, because the device failed or the trace
+    /// When the device ran the operation. `None` if we cannot know, because the device failed or the trace
     /// ended first.
     pub ran: Option<Range<Nanos>>,
     /// What the operation does.
     pub work: WorkKind,
     /// The operations on other streams that it waited for.
     pub after: Vec<Point>,
-    /// What we know about its parts: the nodes of a graph, or another library's kernels.
+    /// What we know about its parts: the nodes of a graph, or the kernels that another library launched. It
+    /// may be empty for a graph, because not every clock can see inside.
     pub pieces: Vec<Piece>,
 }
 
@@ -146,8 +152,8 @@ pub enum WorkKind {
         direction: Direction,
         /// Length in bytes.
         bytes: u64,
-        /// True if the memory is not page-locked. The submission then begins when the host begins to move the
-        /// bytes to page-locked memory.
+        /// True if the memory is not page-locked. The device cannot read such memory, so the host must first
+        /// move the bytes to memory that is; `submitted` includes that.
         pageable: bool,
     },
     /// Fills memory with a value.
@@ -205,7 +211,7 @@ pub struct Span {
     pub thread: u64,
     /// The time.
     pub time: Range<Nanos>,
-    /// The name of the call or of the program's span.
+    /// The name of the call, or the name that your program gave to its span.
     pub label: Cow<'static, str>,
     /// The line.
     pub place: SourceLine,
@@ -226,7 +232,7 @@ pub enum SpanKind {
         /// Length in bytes.
         bytes: u64,
     },
-    /// A span of the program itself.
+    /// A span that your program has opened.
     User {
         /// Names and values.
         fields: Vec<(Cow<'static, str>, String)>,
@@ -252,22 +258,22 @@ pub struct Instant {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InstantKind {
-    /// A future was made.
+    /// You have made a future.
     Future,
-    /// A future was told that its work is done.
+    /// A future was woken because its work is done, so it can be polled.
     Woken,
     /// A host closure was called.
     HostClosure,
     /// The lint found something.
     Lint(String),
-    /// An event of the program itself.
+    /// An event that your program has reported.
     User {
         /// Names and values.
         fields: Vec<(Cow<'static, str>, String)>,
     },
 }
 
-/// The value of a device's counter from a moment on.
+/// What a counter of a device says from a moment on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
     /// The device.

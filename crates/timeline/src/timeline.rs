@@ -15,7 +15,7 @@ pub struct Timeline {
     pub streams: Vec<Stream>,
     /// The threads.
     pub threads: Vec<Thread>,
-    /// The operations, in the order in which we learned of them.
+    /// The operations. They are not sorted by time: an operation is added when we learn of it.
     pub operations: Vec<Operation>,
     /// Waits and other times of threads.
     pub spans: Vec<Span>,
@@ -23,13 +23,15 @@ pub struct Timeline {
     pub instants: Vec<Instant>,
     /// The values of counters.
     pub counters: Vec<Counter>,
-    /// How many records were lost.
+    /// How many records were lost, because they came faster than they could be kept.
     pub lost: u64,
 }
 
 impl Timeline {
     /// Adds a record. If the timeline already has this device, stream or thread, it takes the new values.
-    /// This searches all of them, so to add many records, use [`extend`](Self::extend), which does not.
+    ///
+    /// The call must search for it, so if you add many records, use [`extend`](Self::extend), which searches
+    /// once.
     pub fn add(&mut self, record: Record) {
         match record {
             Record::Device(device) => put(&mut self.devices, device, |device, one| device.id == one.id),

@@ -5,8 +5,8 @@
 //   gs::atomic_min(p, v), gs::atomic_max(p, v)  int, u32, u64, float, double; a NaN in v changes nothing
 //   gs::shared_add(p, v)                        the same as atomic_add, for shared memory alone: cheap on the CPU
 //
-// If the hardware lacks an update, we use a compare-and-swap loop. A sum of floating-point numbers depends on the
-// order in which threads arrive, so it can differ between runs.
+// If the hardware lacks an update, we use a compare-and-swap loop. Threads may arrive in any order, and a sum of
+// floating-point numbers depends on it. So you may get another sum in each run.
 #ifndef GPUSTREAM_ATOMICS_CUH
 #define GPUSTREAM_ATOMICS_CUH
 

@@ -1,5 +1,5 @@
 // Clusters of blocks. You group blocks in a launch: they are on the device at once, meet at their own barrier, and can
-// reach each other's shared memory.
+// reach the shared memory of all.
 //
 //   gs::blocks_in_cluster()           the number of blocks in this block's cluster
 //   gs::block_in_cluster()            this block's number in its cluster

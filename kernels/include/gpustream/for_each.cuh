@@ -25,8 +25,8 @@ GS_INLINE size_t thread_in_grid() { return block_in_grid() * threads_in_block() 
 
 GS_INLINE size_t smaller(size_t a, size_t b) { return b < a ? b : a; }
 
-// Returns where share number `worker` begins, if `workers` workers split 0..n into contiguous shares with nearly equal
-// size. The next share's begin is its end. All shares but the last have a multiple of `grain` elements.
+// Returns the beginning of share number `worker`, if `workers` workers split 0..n into contiguous shares with nearly
+// equal size. The next share's begin is its end. All shares but the last have a multiple of `grain` elements.
 GS_INLINE size_t share_begin(size_t n, size_t worker, size_t workers, size_t grain) {
     const size_t share = ((n - (n > 0)) / workers / grain + 1) * grain;
     return worker <= n / share ? worker * share : n;

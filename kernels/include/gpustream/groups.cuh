@@ -460,7 +460,7 @@ GS_GROUP T exclusive_scan(const Group& group, T value) {
     return exclusive_scan(group, value, plus<T>());
 }
 
-// Calls a function in one of the group's threads.
+// Calls a function in one thread of the group.
 template <class Group, class F, class... A>
 GS_GROUP void invoke_one(const Group& group, F&& function, A&&... arguments) {
     if (group.thread_rank() == 0) function(static_cast<A&&>(arguments)...);

@@ -1,4 +1,4 @@
-// The constants of CUDA's <math_constants.h>, for compilers without that header.
+// The constants from <math_constants.h> of CUDA, for compilers without that header.
 #ifndef GPUSTREAM_MATH_CONSTANTS_CUH
 #define GPUSTREAM_MATH_CONSTANTS_CUH
 

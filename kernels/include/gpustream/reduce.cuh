@@ -1,8 +1,8 @@
 // Reductions and scans over a warp and over a block, for any block size.
 //
 // An operator is a function object that takes two values. It must be associative up to rounding, and for reductions
-// also commutative. You can use gs::Sum, gs::Min and gs::Max. The order in which we combine depends only on the
-// block's size, so you get the same result in every run.
+// also commutative. You can use gs::Sum, gs::Min and gs::Max. We combine in an order that depends only on the block's
+// size, so you get the same result in every run.
 #ifndef GPUSTREAM_REDUCE_CUH
 #define GPUSTREAM_REDUCE_CUH
 

@@ -1,9 +1,10 @@
 // Loops over arrays with sixteen-byte accesses. They are right at any alignment and length.
 //
-// With one element per thread you lose a quarter of an H200's memory bandwidth, because not enough bytes are in flight.
-// So these loops load and store 16-byte packs, a few per thread at once. They can do so if all arrays reach a 16-byte
-// boundary at the same element; then they access only the elements before the first boundary and after the last one by
-// one. If not, they access all elements one by one. On the CPU they are plain loops, which the compiler vectorises.
+// With one element per thread you lose a quarter of the memory bandwidth on an H200, because not enough bytes are in
+// flight. So these loops load and store 16-byte packs, a few per thread at once. They can do so if all arrays reach a
+// 16-byte boundary at the same element; then they access only the elements before the first boundary and after the last
+// one by one. If not, they access all elements one by one. On the CPU they are plain loops, which the compiler
+// vectorises.
 #ifndef GPUSTREAM_WIDE_CUH
 #define GPUSTREAM_WIDE_CUH
 

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 /// How data gets from one device to another on the same backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// The device can read and write the other's memory (`cuDeviceCanAccessPeer`).
+    /// The device can read and write the memory of the other (`cuDeviceCanAccessPeer`).
     Direct,
-    /// Copies go through the host's memory.
+    /// Copies must go through the host's memory.
     ThroughHost,
     /// The driver did not say.
     Unknown,

@@ -1,4 +1,4 @@
-//! This process's place in a world, as the launcher's variables say, and where its ranks meet.
+//! The place of this process in a world, as the launcher's variables say, and the meeting place of its ranks.
 
 use gpustream::Result;
 use gpustream_collectives::{Launcher, Rendezvous, World};

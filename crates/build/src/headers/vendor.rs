@@ -1,4 +1,5 @@
-//! Headers with the vendors' names, for compilers that are not that vendor's own.
+//! Headers with a vendor's names, for other compilers. So your kernel file may say `#include
+//! <cuda_runtime.h>` and still be compiled for all backends.
 //!
 //! On the CPU, device code needs no include for its built-in words, so nearly all of these headers are empty.
 //! For AMD's compiler, CUDA's headers include HIP's, and for nvcc the other way round.
@@ -28,7 +29,7 @@ const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsEx
     nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
     hiprtc.h hipsparse/hipsparse.h hipsolver/hipsolver.h hiprand/hiprand.h hipblaslt/hipblaslt.h rocsparse/rocsparse.h \
     rocsolver/rocsolver.h nccl.h rccl/rccl.h cusolver_common.h cufftw.h";
-/// Parts of CUDA's C++ library that kernels use. A folder of the user's may have the real ones.
+/// Headers from CUDA's C++ library that kernels may use. One of your folders may have the real ones.
 const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
 /// Floating-point types of less than 16 bits.
 const SHORT_FLOATS: &str = "cuda_fp8.h cuda_fp6.h cuda_fp4.h";
@@ -51,8 +52,8 @@ const HIP_ON_CUDA: &str = "typedef cudaTextureObject_t hipTextureObject_t;\ntype
     hipSurfaceObject_t;\n#define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];\n\
     #define HIP_DYNAMIC_SHARED_ATTRIBUTE";
 
-/// Returns the text of a vendor's header for run-time compilers. They have its contents built in, but they
-/// only find headers that come with the source. Returns `None` for any other name.
+/// Returns the text for run-time compilers if this is the name of a vendor header. They have its contents
+/// built in, but they can only find headers that come with the source.
 pub(crate) fn built_in(name: &str) -> Option<String> {
     let is_in =
         |lists: [&str; 2]| lists.iter().any(|names| names.split_whitespace().any(|other| other == name));

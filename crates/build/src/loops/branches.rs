@@ -1,4 +1,9 @@
-//! Branches and loops, with meetings in them or not.
+//! Turns branches and loops into steps.
+//!
+//! If threads meet inside a branch, we must know who takes it. If all threads take it together, the branch stays a C++
+//! `if` around the steps inside. If only some do, a barrier in it could wait forever, so we refuse; but shuffles are
+//! fine, because those that take the branch only wait for each other. A loop with meetings must run equally often for
+//! all threads.
 
 use tree_sitter::Node;
 
@@ -19,7 +24,7 @@ impl<'t> Steps<'_, 't> {
         let otherwise = node.child_by_field_name("alternative");
         let uniform = self.variables.is_uniform_condition(condition);
         if !self.meets(node) {
-            // All threads leave a loop together, or none.
+            // Either all threads leave a loop together, or none do.
             if uniform && !self.in_branch && jump(node, true).is_some() {
                 self.common(open, self.piece(node));
                 return Ok(());
@@ -80,8 +85,8 @@ impl<'t> Steps<'_, 't> {
         Ok(())
     }
 
-    /// Returns whether an expression holds for few threads, judged by an `==` with the thread's index, and changes
-    /// nothing.
+    /// Returns true if a condition probably holds for few threads and changes nothing. We judge that by an `==` with
+    /// the thread's index, as in `if (threadIdx.x == 0)`.
     fn picks_few(&self, condition: Node<'t>) -> bool {
         let compares = descendants(condition).any(|node| {
             let equals = node.child_by_field_name("operator").is_some_and(|operator| operator.kind() == "==");
@@ -90,7 +95,7 @@ impl<'t> Steps<'_, 't> {
         compares && is_plain(condition) && self.variables.written_in(condition).is_empty()
     }
 
-    /// Returns where the threads are that a comparison picks from a row.
+    /// Returns which places in a row a comparison picks.
     fn places(&self, pick: Pick<'t>) -> Option<Places> {
         let Pick::Threads { index, common, every } = pick else { return None };
         let (mut distance, common) = (self.piece(index), self.piece(common));
@@ -118,7 +123,7 @@ impl<'t> Steps<'_, 't> {
         Ok(())
     }
 
-    /// Checks that all threads of the block run a loop equally often.
+    /// Refuses a loop unless all threads in the block run it equally often.
     pub(super) fn check_turns(&self, node: Node<'t>) -> Result<()> {
         let field = |name| node.child_by_field_name(name);
         let condition = field("condition");
@@ -143,7 +148,8 @@ impl<'t> Steps<'_, 't> {
         Ok(())
     }
 
-    /// Returns the words before a loop by which each turn has a constant distance between the lanes of a shuffle.
+    /// Returns a pragma for a loop that halves or doubles its counter. If the compiler unrolls it, each shuffle has a
+    /// constant distance between lanes.
     pub(super) fn unrolled(&self, node: Node<'t>) -> &'static str {
         if self.variables.is_short(node) { "_Pragma(\"GCC unroll 8\") " } else { "" }
     }

@@ -1,5 +1,7 @@
-//! Loops that count in a variable declared in front of them, as loops with a counter of their own, which the rest of the
-//! rewrite knows: `int i = …; while (i < n) { …; i += step; }`.
+//! Gives a loop its own counter, because the rest of the rewrite only knows loops that declare one.
+//!
+//! Many kernels count in a variable from before the loop: `int i = …; while (i < n) { …; i += step; }`. If nothing else
+//! needs `i`, this is the same as `for (int i = …; i < n; i += step) { … }`.
 
 use std::collections::HashSet;
 
@@ -10,8 +12,8 @@ use super::waits::Waits;
 use super::writes::changes;
 use crate::parse::{children, declared, descendants, identifiers, named};
 
-/// Returns the condition, the update and the body of a `while`, or of a `for` that begins with nothing, and the statement of
-/// the body that is the update.
+/// Returns condition, update and body of a `while`, or of a `for` without an initializer. For a `while`, the update is
+/// the last statement in the body, and is returned as well.
 fn parts(node: Node<'_>) -> Option<(Node<'_>, Node<'_>, Node<'_>, Option<Node<'_>>)> {
     let (condition, body) = (node.child_by_field_name("condition")?, node.child_by_field_name("body")?);
     match node.kind() {
@@ -27,16 +29,16 @@ fn parts(node: Node<'_>) -> Option<(Node<'_>, Node<'_>, Node<'_>, Option<Node<'_
     }
 }
 
-/// Returns a file in which a loop of a function has a counter of its own, each line in its place; `None` if there is no such
-/// loop.
+/// Returns the file with one loop in a function changed. Each line stays in its place. Returns `None` if there is no
+/// such loop.
 pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Option<String> {
     let body = function.child_by_field_name("body")?;
     let edits = children(body).into_iter().find_map(|node| own_in(text, function, waits, node))?;
     Some(edits::in_file(text, function, edits))
 }
 
-/// Returns the edits that give a loop a counter of its own, if it counts from a thread's index on in a variable that nothing else
-/// changes, and nothing needs behind the loop.
+/// Returns the edits that give a loop its own counter. The loop must count up from a thread's index, nothing else may
+/// change the variable, and nothing may need it after the loop.
 fn own_in<'t>(text: &str, function: Node<'t>, waits: &Waits, node: Node<'t>) -> Option<Vec<Edit>> {
     let (condition, update, body, last) = parts(node)?;
     let str = |node: Node<'_>| &text[node.byte_range()];
@@ -74,7 +76,7 @@ fn own_in<'t>(text: &str, function: Node<'t>, waits: &Waits, node: Node<'t>) -> 
     let keeps = |call: Node<'_>| waits.keeps_arguments(text, call);
     let changes = |name: &str| changes(text, waits, &keeps, function, name);
     let holds = from.iter().all(|from| from != name && changes(from) == 0);
-    // The declaration and the update.
+    // These two are the declaration and the update.
     let counted = changes(name) == 2;
     if behind || captured || !counted || !holds || !str(value).contains("threadIdx") {
         return None;

@@ -1,4 +1,4 @@
-//! Changes to the text of a kernel.
+//! Changes to a kernel's text.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -8,13 +8,14 @@ use tree_sitter::Node;
 use super::variables::Variables;
 use crate::parse::descendants;
 
-/// A part of the file's text, and what stands there instead.
+/// A range in the file, and the text that replaces it.
 pub(super) type Edit = (Range<usize>, String);
 
-/// Returns the text of a node with replacements in it.
+/// Returns a node's text with replacements in it.
 pub(super) fn apply(text: &str, node: Node<'_>, mut replacements: Vec<Edit>) -> String {
     let mut text = text[node.byte_range()].to_owned();
-    // From the end; at one place, a replacement is made before an insertion.
+    // We begin at the end, so that offsets stay valid. If an insertion and a replacement start at the same place, the
+    // replacement must be first.
     replacements.sort_by_key(|(range, _)| (Reverse(range.start), Reverse(range.len())));
     for (range, new) in replacements {
         text.replace_range(range.start - node.start_byte()..range.end - node.start_byte(), &new);
@@ -22,17 +23,18 @@ pub(super) fn apply(text: &str, node: Node<'_>, mut replacements: Vec<Edit>) -> 
     text
 }
 
-/// Returns the file with replacements in one node.
+/// Returns the whole file with replacements in one node.
 pub(super) fn in_file(text: &str, node: Node<'_>, replacements: Vec<Edit>) -> String {
     [&text[..node.start_byte()], &apply(text, node, replacements), &text[node.end_byte()..]].concat()
 }
 
-/// Returns as many line breaks as a text has, to stand in its place.
+/// Returns the line breaks in a text. If they replace it, later lines keep their numbers, and compilers report errors
+/// in the right line.
 pub(super) fn line_breaks(text: &str) -> String {
     text.chars().filter(|&c| c == '\n').collect()
 }
 
-/// The atomics that there are for memory of one OS thread.
+/// The atomics that have a version for memory that only one OS thread uses.
 const ATOMICS: [&str; 9] = [
     "atomicAdd",
     "atomicSub",
@@ -45,8 +47,9 @@ const ATOMICS: [&str; 9] = [
     "atomicCAS",
 ];
 
-/// Returns the changes to a text that no thread waits in: atomics on the block's shared memory become those that only
-/// one OS thread may call, and sums in an index become sums that the compiler sees to grow.
+/// Returns changes that make a text without meetings faster. Since a block runs on one OS thread, atomics on its shared
+/// memory can become ordinary reads and writes. Sums in an index become calls that tell the compiler that they do not
+/// wrap around.
 pub(super) fn edits(variables: &Variables<'_, '_>, node: Node<'_>) -> Vec<Edit> {
     let str = |node| variables.str(node);
     let mut replacements = Vec::new();
@@ -74,7 +77,7 @@ pub(super) fn edits(variables: &Variables<'_, '_>, node: Node<'_>) -> Vec<Edit> 
     replacements
 }
 
-/// Returns the array in which a place lies: `a` of `&a[i]` and of `a + i`.
+/// Returns the array that a place belongs to: `a` for `&a[i]` and for `a + i`.
 fn base(place: Node<'_>) -> Node<'_> {
     let inner = match place.kind() {
         "pointer_expression" | "subscript_expression" | "field_expression" => {
@@ -87,7 +90,7 @@ fn base(place: Node<'_>) -> Node<'_> {
     inner.map_or(place, base)
 }
 
-/// Notes the changes that write a sum in an index as a call.
+/// Turns each sum in an index into a call.
 fn sums(index: Option<Node<'_>>, replacements: &mut Vec<Edit>) {
     let Some(index) = index.filter(|index| index.kind() == "binary_expression") else { return };
     let field = |name| index.child_by_field_name(name);
@@ -100,7 +103,7 @@ fn sums(index: Option<Node<'_>>, replacements: &mut Vec<Edit>) {
         _ => return,
     };
     let (start, end) = (index.start_byte(), index.end_byte());
-    // The inner call first: of two insertions at one place, the later comes to stand before.
+    // The inner call must be first: if there are two insertions at one place, the later one ends up before the other.
     sums(Some(left), replacements);
     sums(Some(right), replacements);
     replacements.extend([

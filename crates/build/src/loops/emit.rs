@@ -1,4 +1,10 @@
-//! The C++ text of a kernel's steps, in the words of `gpustream/cpu/loops.cuh`.
+//! Writes a kernel's steps as C++, with the functions from `gpustream/cpu/loops.cuh`.
+//!
+//! A step that is a loop over threads becomes a call with a lambda, and the lambda's body begins with the variables
+//! that it needs. What we write there follows from how the variable is kept. A variable of the block needs nothing, and
+//! a value that follows from the thread's index is declared again. Otherwise we copy the thread's element from the
+//! array `gs_of_NAME`, and store it again at the end. If only one loop uses a variable, it needs no array and is
+//! declared inside that loop.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,11 +16,11 @@ use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
 use super::variables::{Kind, Variable, Variables};
 use crate::diagnostic::SourceFile;
 
-/// The loops over threads in which a variable is mentioned.
+/// Which loops over threads mention a variable.
 #[derive(Default)]
 struct Mentions {
     loops: BTreeSet<usize>,
-    /// The innermost loop of the kernel around the last of them.
+    /// The kernel's innermost loop around the last of them.
     around: Option<usize>,
 }
 
@@ -23,14 +29,15 @@ pub(super) struct Emitter<'e, 't> {
     source: &'e SourceFile,
     path: &'e str,
     variables: &'e Variables<'e, 't>,
-    /// Variables that must be arrays: shuffles read them.
+    /// Variables that must be arrays, because shuffles read them from other threads.
     stored: HashSet<usize>,
     mentions: HashMap<usize, Mentions>,
-    /// Variables that a loop both changes and reads of other threads.
+    /// Variables that one loop both changes and reads from other threads. They need two arrays, because each thread
+    /// must read the old values.
     twofold: HashSet<usize>,
-    /// Number of loops over threads that have been looked at.
+    /// How many loops over threads we have looked at.
     count: usize,
-    /// The beginning of the innermost branch that only some threads enter.
+    /// The offset of the innermost branch that only some threads enter.
     branch: Option<usize>,
     out: String,
 }
@@ -55,7 +62,8 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Returns the steps as a function's body and its attributes, or the variable that cannot be kept.
+    /// Returns the function's body and its attributes. If we cannot keep a variable between loops, returns the variable
+    /// as the error.
     pub(super) fn body(mut self, steps: &[Step]) -> Result<(String, &'static str), &'e Variable<'t>> {
         self.look(steps);
         for (index, variable) in self.variables.list.iter().enumerate() {
@@ -65,7 +73,7 @@ impl<'e, 't> Emitter<'e, 't> {
             if !variable.storable && !self.is_local(index) {
                 return Err(variable);
             }
-            // A parameter that threads change.
+            // The threads change this parameter, so each needs its own copy.
             if variable.declaration.is_none() {
                 self.declare(index);
                 let name = &variable.name;
@@ -80,7 +88,7 @@ impl<'e, 't> Emitter<'e, 't> {
         Ok((self.out, attributes))
     }
 
-    /// Notes which loops mention each variable.
+    /// Finds out which loops mention each variable.
     fn look(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
@@ -108,7 +116,7 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Returns the variables that a loop over threads mentions, and those from which these are computed again.
+    /// Returns the variables that a loop over threads mentions, and those that we need to compute them again.
     fn needed<'p>(&self, pieces: impl IntoIterator<Item = &'p Piece>) -> Vec<usize> {
         let list = &self.variables.list;
         let mut needed = vec![false; list.len()];
@@ -127,7 +135,7 @@ impl<'e, 't> Emitter<'e, 't> {
         (0..list.len()).filter(|&index| needed[index]).collect()
     }
 
-    /// Returns how a loop goes over threads, in the words of `gs_cpu_how`.
+    /// Returns how a loop may go over threads, as flags of `gs_cpu_how`.
     fn how<'p>(&self, pieces: impl IntoIterator<Item = &'p Piece> + Clone, sets_index: bool) -> String {
         let words = [
             ("gs_cpu_sets_index", sets_index || pieces.clone().into_iter().any(|piece| piece.reads_index)),
@@ -138,14 +146,14 @@ impl<'e, 't> Emitter<'e, 't> {
         if how.is_empty() { "0".to_owned() } else { how.join(" | ") }
     }
 
-    /// Returns whether a loop over threads asks for a thread's warp or lane, itself or in a shuffle.
+    /// Returns true if a loop over threads asks for a thread's warp or lane, itself or in a shuffle.
     fn asks_for_warps<'p>(&self, pieces: impl IntoIterator<Item = &'p Piece> + Clone) -> bool {
         let of_warp = |index: &usize| matches!(self.variables.list[*index].course, Course::OfWarp(..));
         self.needed(pieces.clone()).iter().any(of_warp)
             || pieces.into_iter().any(|piece| piece.text.contains("gs_turn."))
     }
 
-    /// Returns whether one loop over threads alone uses the variable.
+    /// Returns true if only one loop over threads uses the variable. That loop can then declare it.
     fn is_local(&self, index: usize) -> bool {
         let variable = &self.variables.list[index];
         variable.declaration.is_some()
@@ -156,12 +164,13 @@ impl<'e, 't> Emitter<'e, 't> {
                 .is_none_or(|mentions| mentions.loops.len() == 1 && mentions.around == variable.around)
     }
 
-    /// Returns whether a loop works on a copy of the variable's value.
+    /// Returns true if a loop can work on a copy of the variable. Something that holds its address would not see the
+    /// copy.
     fn is_copied(&self, index: usize) -> bool {
         self.variables.list[index].extents.is_empty() && !self.variables.is_addressed(index)
     }
 
-    /// Writes the place of a variable's values.
+    /// Declares the array for a variable.
     fn declare(&mut self, index: usize) {
         let Variable { name, ty, extents, .. } = &self.variables.list[index];
         let space = if extents.is_empty() { "" } else { " " };
@@ -169,7 +178,7 @@ impl<'e, 't> Emitter<'e, 't> {
         self.line(format!("gs_cpu_{values}<{ty}{space}{extents}> gs_of_{name};"));
     }
 
-    /// Returns a variable's own declaration.
+    /// Returns the declaration that you wrote, with or without the value.
     fn declaration(&self, variable: &Variable<'t>, with_value: bool) -> String {
         let text = &self.source.text;
         let Some(declaration) = variable.declaration else { return String::new() };
@@ -181,8 +190,12 @@ impl<'e, 't> Emitter<'e, 't> {
         format!("{}{};", &text[declaration.start_byte()..first.start_byte()], &text[declarator.byte_range()])
     }
 
-    /// Returns the declaration of a variable that each loop computes again. A sum with `threadIdx.x` becomes the sum of
-    /// a value that the whole row has in common and a signed number, so that neighbours are seen to be neighbours.
+    /// Returns the declaration of a variable that each loop computes again.
+    ///
+    /// For example, `int i = blockIdx.x * blockDim.x + threadIdx.x` becomes `gs_first_i = blockIdx.x * blockDim.x + 0u,
+    /// i = gs_first_i + gs_turn.x`. `gs_turn.x` is signed, so the sum must not overflow, and the compiler can see that
+    /// neighbours have neighbouring indices. An unsigned sum could wrap around anywhere, so it would not dare to use
+    /// vectors.
     fn again(&self, variable: &Variable<'t>) -> String {
         let text = &self.source.text;
         let (step, value) = match (&variable.course, variable.value()) {
@@ -204,7 +217,7 @@ impl<'e, 't> Emitter<'e, 't> {
         self.out.push('\n');
     }
 
-    /// Writes the line of the user's file to which the next line belongs.
+    /// Writes a `#line`, so that errors in the next line name the line in your file.
     fn place(&mut self, at: usize) {
         let (line, _) = self.source.position(at);
         self.line(format!("#line {line} \"{}\"", self.path));
@@ -256,7 +269,7 @@ impl<'e, 't> Emitter<'e, 't> {
         renewed.sort_unstable();
         for index in renewed {
             let Variable { name, scope, .. } = &self.variables.list[index];
-            // A thread beside the branch reads its value again behind it.
+            // A thread that does not take the branch reads its value again after it.
             let keeps = self.branch.is_some_and(|branch| scope.start < branch);
             self.line(format!("gs_threads.template renew<{keeps}>(gs_of_{name});"));
         }
@@ -269,7 +282,7 @@ impl<'e, 't> Emitter<'e, 't> {
         let turn_and_returns = "const auto gs_turn, uint8_t& gs_returns";
         let (result, over, arguments, tail) = match purpose {
             Purpose::Run | Purpose::Rows(_) | Purpose::Few(_) => (String::new(), "each", turn, "});"),
-            // Without threads a loop of the kernel might never end.
+            // We must return once no thread is left, because a loop in the kernel might never end without threads.
             Purpose::Leave => {
                 ("if (!".to_owned(), "each_but", turn_and_returns, "gs_returns = 0;\n})) return;")
             }
@@ -289,7 +302,7 @@ impl<'e, 't> Emitter<'e, 't> {
         self.line(tail);
     }
 
-    /// Writes the pieces of a loop, each between two texts.
+    /// Writes the pieces of a loop, each with a text before and after it.
     fn pieces(&mut self, pieces: &[Piece], before: &str, after: &str) {
         for piece in pieces {
             self.place(piece.at);
@@ -302,7 +315,7 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Writes the stores of the variables that a loop changes.
+    /// Stores the variables that a loop changes.
     fn store(&mut self, written: &HashSet<usize>, read: &HashSet<usize>) {
         let mut written: Vec<usize> = written.iter().copied().collect();
         written.sort_unstable();
@@ -315,7 +328,8 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Writes a loop over threads, row by row: within a loop or an `if` of the kernel, or beside facts about the row.
+    /// Writes a loop over threads, row by row. We need rows if the kernel has a loop or an `if` around the threads of a
+    /// row, or if the loop makes use of facts about a row.
     fn rows(&mut self, rows: Option<&Rows>, one: &Loop) {
         let Loop { pieces, written, read, .. } = one;
         let (head, counter) = rows.map_or((None, None), |rows| (Some(&rows.head), rows.counter.as_ref()));
@@ -359,7 +373,7 @@ impl<'e, 't> Emitter<'e, 't> {
         self.line(format!("}});\n{}}});", if head.is_some() { "}\n" } else { "" }));
     }
 
-    /// Writes a loop over the threads for which a condition holds.
+    /// Writes a loop over the few threads that fulfil a condition.
     fn few(&mut self, Few { condition, places }: &Few, pieces: &[Piece], written: &HashSet<usize>) {
         let how = self.how(pieces.iter().chain([condition]), false);
         if let Some(Places { distance, every }) = places {
@@ -388,14 +402,14 @@ impl<'e, 't> Emitter<'e, 't> {
         self.line("});");
     }
 
-    /// Writes the value of a condition for one thread.
+    /// Writes C++ that returns a condition's value for one thread.
     fn holds(&mut self, condition: &Piece) {
         self.bind(&[condition]);
         self.place(condition.at);
         self.line(format!("return bool{};", condition.text));
     }
 
-    /// Writes the variables that a loop mentions: references to their values, or new ones.
+    /// Declares the variables that a loop mentions.
     fn bind(&mut self, pieces: &[&Piece]) {
         self.line("const uint3 threadIdx = gs_turn.index;");
         for index in self.needed(pieces.iter().copied()) {
@@ -408,12 +422,13 @@ impl<'e, 't> Emitter<'e, 't> {
                     self.place(variable.declarator.start_byte());
                     self.line(declaration);
                 }
-                // A copy, so that the compiler may store it whether or not a branch changes it.
+                // We store the copy at the end, whether or not a branch has changed it, because a store under a
+                // condition prevents vectors.
                 Kind::Own if !self.is_local(index) => {
                     let by = if self.is_copied(index) { "" } else { "&" };
                     self.line(format!("auto{by} {name} = gs_of_{name}.at[gs_turn.thread];"));
                 }
-                // Declared with its value where the kernel gives one.
+                // The piece declares it, together with its first value.
                 Kind::Own if pieces.iter().any(|piece| piece.declares == Some(index)) => {}
                 Kind::Own => {
                     let declaration = self.declaration(variable, false);
@@ -423,7 +438,7 @@ impl<'e, 't> Emitter<'e, 't> {
         }
     }
 
-    /// Writes a variable's first value.
+    /// Gives a variable its first value.
     fn initialise(&mut self, index: usize, piece: &Piece) {
         let variable = &self.variables.list[index];
         let name = &variable.name;
@@ -453,7 +468,7 @@ impl<'e, 't> Emitter<'e, 't> {
         self.line(line);
     }
 
-    /// Writes statements in vectors, and the steps of threads that are no whole warps.
+    /// Writes statements with vectors, and the ordinary steps for threads that do not fill whole warps.
     fn lanes(&mut self, lanes: &Lanes, otherwise: &[Step]) {
         let types: Vec<_> = lanes.types.iter().map(String::as_str).collect();
         self.line(format!(
@@ -487,11 +502,11 @@ impl<'e, 't> Emitter<'e, 't> {
         self.line("}");
     }
 
-    /// Writes one side of a branch. The outermost branch has a form for whole warps beside the one for any threads; within it,
-    /// each would double the text that the compiler sees.
+    /// Writes one side of a branch. The outermost branch has two forms, one for whole warps and one for any threads.
+    /// Further inside we write only one, because each level would double the text that the compiler sees.
     fn branch(&mut self, side: usize, condition: &Piece, negated: bool, body: &[Step]) {
         let around = self.branch.replace(condition.at);
-        // Both sides are told apart before the first changes anything.
+        // We decide who takes which side before the first side can change anything.
         let name = if negated { format!("gs_other_{side}") } else { format!("gs_side_{side}") };
         let (branch, turn) =
             (format!("gs_cpu_threads {name} = gs_cpu_branch"), "[&](const auto gs_turn) GS_CPU_LOOP");

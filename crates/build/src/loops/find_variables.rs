@@ -1,4 +1,5 @@
-//! Finds the variables of a kernel that live where its threads meet.
+//! Finds the variables that are declared at a level of the kernel with meetings. These may live longer than one loop
+//! over threads. All others are inside one statement, and we leave them as they are.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use super::variables::{Kind, Variable, Variables};
 use super::waits::Waits;
 use crate::parse::{child_of_kind, declarators, declared, has_word};
 
-/// Adds the variables that are declared where a kernel's threads meet.
+/// Adds the variables from a statement list, and from the statements in it that have meetings.
 pub(super) fn find_variables<'t>(
     text: &'t str,
     waits: &Waits,
@@ -87,7 +88,7 @@ fn add_declared<'t>(
                 "pointer_declarator" => stars.push('*'),
                 "array_declarator" => {
                     let size = inner.child_by_field_name("size").map_or("", |size| &text[size.byte_range()]);
-                    // The length is that of the value.
+                    // The value decides the length, so we cannot declare the array without it.
                     storable &= !size.is_empty();
                     extents.insert_str(0, &format!("[{size}]"));
                 }

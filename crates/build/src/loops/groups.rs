@@ -1,7 +1,8 @@
-//! Cooperative groups of a kernel in the words of plain CUDA, which the rest of the rewrite knows.
+//! Replaces cooperative groups by plain CUDA, because that is all the rest of the rewrite knows.
 //!
-//! A block's group and its tiles are objects whose methods follow from the thread's number: `tile.shfl_down(v, 4)` of a
-//! tile of 32 threads is `__shfl_down_sync(all, v, 4, 32)`.
+//! A group object holds nothing that does not follow from the thread's number, so we can do without it. For example, if
+//! `tile` has 32 threads, `tile.shfl_down(v, 4)` becomes `__shfl_down_sync(0xffffffffu, v, 4, 32)`, and `block.sync()`
+//! becomes `__syncthreads()`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,11 +16,11 @@ use crate::parse::{child_of_kind, declarators, declared, descendants, named};
 #[derive(Clone, Copy)]
 enum Group {
     Block,
-    /// Neighbours of a block, of this number.
+    /// This many neighbours in a block.
     Tile(u32),
 }
 
-/// The whole of which a group is a part.
+/// What a group is a part of.
 enum Parent {
     Block,
     Named(String),
@@ -28,12 +29,12 @@ enum Parent {
 /// A group, its parent and its declaration.
 type Declared = (Group, Parent, Range<usize>);
 
-/// The number of a thread in its block, and of the block's threads.
+/// The number of a thread in its block, and how many threads the block has.
 const RANK: &str = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))";
 const THREADS: &str = "(blockDim.x * blockDim.y * blockDim.z)";
 
 impl Group {
-    /// Returns the expression in place of a call without values.
+    /// Returns the expression that replaces a call without values.
     fn plain(self, method: &str) -> Option<String> {
         Some(match (self, method) {
             (Self::Block, "sync") => "__syncthreads()".to_owned(),
@@ -51,7 +52,7 @@ impl Group {
         })
     }
 
-    /// Returns the function in place of a method that takes values, and the last argument.
+    /// Returns the function that replaces a method with values, and its last argument.
     fn meeting(self, method: &str) -> Option<(String, String)> {
         match (self, method) {
             (Self::Tile(size), "shfl" | "shfl_up" | "shfl_down" | "shfl_xor") => {
@@ -63,8 +64,8 @@ impl Group {
     }
 }
 
-/// Returns a file in which a function's groups have gone, each line in its place; `None` if there are none, or if the
-/// function needs one of them itself.
+/// Returns the file without the groups in a function. Each line stays in its place. Returns `None` if there are no
+/// groups, or if the function needs one as an object, for example to pass it on.
 pub(super) fn without(text: &str, function: Node<'_>) -> Option<String> {
     let (groups, mut edits) = declarations(text, function);
     if groups.is_empty() {
@@ -83,8 +84,7 @@ pub(super) fn without(text: &str, function: Node<'_>) -> Option<String> {
     Some(edits::in_file(text, function, edits))
 }
 
-/// Returns the groups that a function declares, each under a name of its own, and the edits that take the declarations
-/// out.
+/// Returns the groups in a function that have a unique name, and the edits that remove their declarations.
 fn declarations(text: &str, function: Node<'_>) -> (HashMap<String, Group>, Vec<Edit>) {
     let mut found: HashMap<String, Vec<Option<Declared>>> = HashMap::new();
     let mut copies = Vec::new();
@@ -134,7 +134,8 @@ fn declarations(text: &str, function: Node<'_>) -> (HashMap<String, Group>, Vec<
     (groups, edits)
 }
 
-/// Returns the name and the value of a tile whose declaration is read as two comparisons, `a < 32 > (tile = value)`.
+/// Returns the name and the value of a tile whose declaration the parser misreads as two comparisons, `a < 32 > (tile =
+/// value)`.
 fn misread<'t>(text: &'t str, statement: Node<'t>) -> Option<(&'t str, Node<'t>)> {
     let field =
         |node: Node<'t>, name, kind| node.child_by_field_name(name).filter(|node| node.kind() == kind);
@@ -167,7 +168,7 @@ fn made(text: &str, value: Node<'_>) -> Option<(Group, Parent)> {
     }
 }
 
-/// Returns the edits that write a call of a group's method, or with a group, as plain CUDA.
+/// Returns the edits that turn a call into plain CUDA, if it calls a method of a group or passes a group.
 fn call(text: &str, node: Node<'_>, groups: &HashMap<String, Group>) -> Option<Vec<Edit>> {
     let (function, arguments) =
         (node.child_by_field_name("function")?, node.child_by_field_name("arguments")?);

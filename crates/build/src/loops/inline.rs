@@ -1,7 +1,12 @@
-//! Functions in which threads meet, written out where a kernel calls them.
+//! Inlines functions that have meetings, because we can only cut a kernel at meetings that we see in its own text.
 //!
-//! Only plain calls are written out: of a function of the same file with one definition, whose only `return` is its
-//! last statement, in a statement that every thread which comes there executes as a whole.
+//! We only inline plain calls. The function must be in the same file and have one definition, and its only `return`
+//! must be its last statement. And every thread that reaches the calling statement must execute all of it. For example,
+//! `v = warp_sum(v) + 1;` becomes:
+//!
+//! ```cpp
+//! float gs_0_result; { /* parameters */ /* body */ gs_0_result = x; } v = gs_0_result + 1;
+//! ```
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,35 +19,35 @@ use super::writes::changes;
 use crate::names::with_words;
 use crate::parse::{child_of_kind, declarators, declared, descendants, has_word, identifiers, named, visit};
 
-/// A function, and the template parameters in front of it.
+/// A function and its template parameters.
 struct Function<'t> {
     definition: Node<'t>,
     parameters: Vec<Node<'t>>,
     template: Vec<Node<'t>>,
 }
 
-/// A variable or parameter that a kernel declares.
+/// A variable or parameter of the kernel.
 struct Variable {
-    /// Its type, where no star or bracket belongs to the type.
+    /// Its type. `None` if a star or a bracket is part of the type.
     ty: Option<String>,
-    /// Whether other threads could change it.
+    /// True if other threads could change it.
     is_shared: bool,
 }
 
-/// The names of one call's own variables and types.
+/// One call that we inline, and the names that it gets for its variables and types.
 struct Call<'a> {
     text: &'a str,
     number: usize,
-    /// The kernel's variables by their names.
+    /// The kernel's variables by name.
     variables: HashMap<&'a str, Vec<Variable>>,
-    /// The texts in place of the function's names.
+    /// What replaces each name in the function.
     names: HashMap<String, String>,
-    /// The declarations of the function's parameters.
+    /// Declarations for the parameters, which go before the body.
     before: String,
 }
 
-/// Returns the file with the first call in the kernel's body written out in which threads meet in another function.
-/// Every line stays in its place. `None` if there is none, or if it cannot be written out.
+/// Returns the file with the kernel's first call inlined that leads to a meeting. Every line stays in its place.
+/// Returns `None` if there is no such call, or if we cannot inline it.
 pub(super) fn first_call(
     text: &str,
     root: Node<'_>,
@@ -85,7 +90,7 @@ pub(super) fn first_call(
     Some(edits::in_file(text, kernel, edits))
 }
 
-/// Returns a text with the names that the user gave.
+/// Returns a text with the names that you gave, instead of ours: `sum` for `gs_0_sum`.
 pub(super) fn in_users_words(text: &str) -> String {
     with_words(text, |word| {
         let number = word.strip_prefix("gs_")?;
@@ -94,7 +99,7 @@ pub(super) fn in_users_words(text: &str) -> String {
     })
 }
 
-/// Returns the variables and parameters that a kernel declares.
+/// Returns the variables and parameters of a kernel.
 fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variable>> {
     let mut found: HashMap<&str, Vec<Variable>> = HashMap::new();
     let declares = |node: &Node<'_>| matches!(node.kind(), "declaration" | "parameter_declaration");
@@ -116,7 +121,7 @@ fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variab
     found
 }
 
-/// Returns the one function of this name.
+/// Returns the function with this name, if there is exactly one.
 fn find<'t>(text: &str, root: Node<'t>, name: &str) -> Option<Function<'t>> {
     let is_named = |node: &Node<'t>| {
         let declarator = node.child_by_field_name("declarator");
@@ -125,7 +130,8 @@ fn find<'t>(text: &str, root: Node<'t>, name: &str) -> Option<Function<'t>> {
     let definitions = descendants(root).filter(|node| node.kind() == "function_definition");
     let [definition] = definitions.filter(is_named).collect::<Vec<_>>()[..] else { return None };
     let declarator = definition.child_by_field_name("declarator")?;
-    // A result that is a pointer or a reference has a declarator around the function's.
+    // If the function returns a pointer or a reference, another declarator is around the function's. We leave those
+    // out.
     let list =
         child_of_kind(declarator, "parameter_list").filter(|_| declarator.kind() == "function_declarator")?;
     let listed = |list: Node<'t>| named(list).into_iter().filter(|node| node.kind() != "comment").collect();
@@ -144,14 +150,14 @@ impl<'a> Call<'a> {
         &self.text[node.byte_range()]
     }
 
-    /// Gives a name of the function a name of this call's own.
+    /// Gives a name from the function a new one that only this call uses.
     fn own(&mut self, name: &str) -> String {
         let own = format!("gs_{}_{name}", self.number);
         self.names.insert(name.to_owned(), own.clone());
         own
     }
 
-    /// Declares the template's parameters by the call's arguments, or by the types of the values.
+    /// Finds the template's arguments, from the call or from the types of the values.
     fn template(&mut self, function: &Function<'_>, node: Node<'_>) -> Option<()> {
         let given = descendants(node.child_by_field_name("function")?)
             .find(|node| node.kind() == "template_argument_list" && node.named_child_count() > 0);
@@ -167,7 +173,7 @@ impl<'a> Call<'a> {
             let given = match given.get(at) {
                 Some(given) => self.str(*given).to_owned(),
                 None if is_type => {
-                    // The type of the first value whose parameter is of exactly this type.
+                    // We take the type of the first value whose parameter has exactly this type.
                     let of = |parameter: &Node<'_>| {
                         let by_value = parameter.child_by_field_name("declarator")?.kind() == "identifier";
                         (by_value && self.str(parameter.child_by_field_name("type")?) == name).then_some(())
@@ -187,7 +193,7 @@ impl<'a> Call<'a> {
         Some(())
     }
 
-    /// Returns the type of a variable of the kernel.
+    /// Returns a variable's type.
     fn type_of(&self, value: Node<'_>) -> Option<String> {
         match &self.variables.get(self.str(value)).filter(|_| value.kind() == "identifier")?[..] {
             [variable] => variable.ty.clone(),
@@ -195,13 +201,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns whether a name means one variable of the kernel, which no other thread changes, or an array.
+    /// Returns true if a value is just a variable that no other thread can change, or an array.
     fn keeps(&self, value: Node<'_>) -> bool {
         let variable = self.variables.get(self.str(value)).map(|found| &found[..]);
         value.kind() == "identifier" && matches!(variable, Some([variable]) if !variable.is_shared)
     }
 
-    /// Declares a copy of each value, or names the variable itself where the function does not change it.
+    /// Declares a copy for each parameter. If the function does not change a parameter and the value is a variable, we
+    /// use the variable itself.
     fn parameters(&mut self, function: &Function<'_>, node: Node<'_>, waits: &Waits) -> Option<()> {
         let values = named(node.child_by_field_name("arguments")?);
         if values.len() != function.parameters.len() {
@@ -212,12 +219,12 @@ impl<'a> Call<'a> {
             let declarator = parameter.child_by_field_name("declarator")?;
             let name = self.str(declared(declarator)).to_owned();
             let by_reference = declarator.kind() == "reference_declarator";
-            // A variable that two parameters mean could change behind one of them.
+            // If two parameters mean the same variable, a change by one of them would show in the other.
             let shared = values.iter().filter(|other| self.mentions(**other, self.str(*value))).count() > 1;
             if by_reference && shared {
                 return None;
             }
-            // Any call could take a reference.
+            // We must assume that any call could take a reference.
             let changed = || changes(self.text, waits, &|_| false, body, &name) > 0;
             let unchanged = by_reference || !changed() && !shared;
             if self.keeps(*value) && unchanged && self.is_of_type(*parameter, *value) {
@@ -239,7 +246,7 @@ impl<'a> Call<'a> {
         Some(())
     }
 
-    /// Returns whether a variable can stand for a parameter without a conversion.
+    /// Returns true if a variable can replace a parameter without a conversion.
     fn is_of_type(&self, parameter: Node<'_>, value: Node<'_>) -> bool {
         let Some(ty) = parameter.child_by_field_name("type").map(|ty| self.renamed(ty, &[])) else {
             return false;
@@ -258,19 +265,19 @@ impl<'a> Call<'a> {
         words.contains(name)
     }
 
-    /// Returns the variable of the call's result.
+    /// Returns the name of the variable for the result.
     fn result(&self) -> String {
         format!("gs_{}_result", self.number)
     }
 
-    /// Returns the text of a function's body on one line, with an assignment for its last `return`, and whether there is
-    /// one.
+    /// Returns the function's body on one line, and true if it returns a value. Its last `return` becomes an
+    /// assignment.
     fn body(&mut self, function: &Function<'_>, waits: &Waits) -> Option<(String, bool)> {
         let body = function.definition.child_by_field_name("body")?;
         let (mut own, mut plain, mut returns) = (HashSet::new(), true, Vec::new());
         visit(body, &mut |node| {
             match node.kind() {
-                // Memory of the launch's size has one name in all functions.
+                // Shared memory whose size the launch gives has the same name in all functions, so we must keep it.
                 "declaration" if !has_word(self.text, node, "extern") => {
                     let names = declarators(node).into_iter().map(declared);
                     own.extend(names.map(|name| self.str(name).to_owned()));
@@ -288,7 +295,8 @@ impl<'a> Call<'a> {
             }
             true
         });
-        // A macro could mean one of the names that change, and the kernel's variables would hide the file's.
+        // If a macro mentions a name that we change, it would mean the wrong variable. And a variable of the kernel
+        // could hide one that the function means at file level.
         let in_macros = waits.in_macros(self.text, body);
         for name in &own {
             let keeps = in_macros.contains_key(name) && !self.variables.contains_key(&**name);
@@ -311,7 +319,7 @@ impl<'a> Call<'a> {
         Some((self.renamed(body, instead.as_slice()), result.is_some()))
     }
 
-    /// Returns the text of a part of the function on one line, with the names of this call.
+    /// Returns a part of the function on one line, with this call's names.
     fn renamed(&self, node: Node<'_>, instead: &[(Node<'_>, String)]) -> String {
         let mut edits: Vec<Edit> = Vec::new();
         visit(node, &mut |inner| {
@@ -322,7 +330,7 @@ impl<'a> Call<'a> {
             let qualified = inner.parent().is_some_and(|parent| parent.kind() == "qualified_identifier");
             match inner.kind() {
                 "comment" => edits.push((inner.byte_range(), " ".to_owned())),
-                // Advice, which has a line of its own.
+                // A pragma needs its own line, and it is only advice, so it goes.
                 "preproc_call" => {
                     edits.push((inner.byte_range(), " ".to_owned()));
                     return false;

@@ -1,9 +1,13 @@
-//! Statements in which the threads of a warp only compute and shuffle.
+//! Statements that only compute and shuffle. They run on vectors with one value per lane.
 //!
-//! In a loop over all threads, a shuffle reads from memory the values that the loop before it has just stored. Where
-//! nothing but arithmetic is between several shuffles, each warp goes through the statements as a whole, with vectors
-//! of one value per lane in place of the variables (`gpustream/cpu/lanes.cuh`). All lanes then evaluate expressions
-//! that only some of them need, so that nothing here may touch memory or trap.
+//! A sum over a warp takes five shuffles, and each needs the result of the one before. As loops over threads that would
+//! be five loops, and each would store its values so that the next can read them. The processor has to wait for that.
+//! So if there is only arithmetic between such shuffles, we let each warp go through all of the statements at once, and
+//! replace each variable by a vector that holds one value per lane (`gpustream/cpu/lanes.cuh`). The values then stay in
+//! registers.
+//!
+//! All lanes evaluate all expressions, even if only some need the result. Therefore nothing here may touch memory or
+//! trap.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -17,18 +21,18 @@ use super::variables::Kind;
 use super::waits::{Macro, callee};
 use crate::parse::{children, declarators, declared, descendants, has_word, named};
 
-/// Statements in vectors.
+/// Statements on vectors.
 #[derive(Default)]
 pub(super) struct Lanes {
-    /// The texts of the statements, each with its place.
+    /// The statements' text, each with its offset.
     pub(super) statements: Vec<(usize, String)>,
-    /// The variables that are there before the statements.
+    /// The variables that exist before the statements.
     pub(super) used: BTreeSet<usize>,
-    /// The variables of `used` that could change.
+    /// Which of those in `used` could change.
     pub(super) written: BTreeSet<usize>,
-    /// The declarations of the variables that follow from the thread's index.
+    /// Declarations of variables that follow from the thread's index.
     pub(super) again: BTreeMap<usize, String>,
-    /// The types of which vectors must be able to hold the values.
+    /// The types that need a vector. At run time, the form is only used if there is one for each.
     pub(super) types: BTreeSet<String>,
 }
 
@@ -42,7 +46,7 @@ impl Lanes {
     }
 }
 
-/// Functions of two values by their names for vectors, with the type that their arguments become.
+/// Functions with two values, their names for vectors, and the type that their arguments become.
 const OF_TWO: [(&str, &str, Option<&str>); 4] = [
     ("min", "gs_cpu_least", None),
     ("max", "gs_cpu_most", None),
@@ -51,8 +55,8 @@ const OF_TWO: [(&str, &str, Option<&str>); 4] = [
 ];
 
 impl<'t> Steps<'_, 't> {
-    /// Returns the vectors' form of the statements that a list begins with, and their number; `None` where there is none, or
-    /// no shuffle depends on another.
+    /// Returns the vector form for the first statements in a list, and how many these are. Returns `None` if there is
+    /// no such form, or if no shuffle depends on another, because then loops are as fast.
     pub(super) fn in_lanes(&self, list: &[Node<'t>]) -> Option<(Lanes, usize)> {
         list.first().filter(|first| self.meets(**first))?;
         let mut lanes = Lanes::default();
@@ -73,7 +77,7 @@ impl<'t> Steps<'_, 't> {
             if !matches!(statement.kind(), "comment" | "preproc_call") {
                 waiting.statements.push((statement.start_byte(), edits::apply(self.text, statement, edits)));
             }
-            // Statements behind the last shuffle are better off in the loop with those that follow.
+            // Statements after the last shuffle can join the loop that follows.
             if self.meets(statement) {
                 lanes.join(std::mem::take(&mut waiting));
                 count = at + 1;
@@ -82,7 +86,7 @@ impl<'t> Steps<'_, 't> {
         self.depend(&list[..count]).then_some((lanes, count))
     }
 
-    /// Returns whether a shuffle among statements, of which the first has one, depends on another.
+    /// Returns true if a shuffle in the statements depends on an earlier one. The first statement must have one.
     fn depend(&self, list: &[Node<'t>]) -> bool {
         let mut changed = HashSet::new();
         list.iter().any(|&statement| {
@@ -98,22 +102,22 @@ impl<'t> Steps<'_, 't> {
     }
 }
 
-/// The place of a statement.
+/// Where a statement is. It decides what the statement may do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Beside statements that are not rewritten.
+    /// In the list, next to statements that are not rewritten.
     List,
-    /// Within a statement that is.
+    /// Inside a statement that is rewritten.
     Inside,
     /// Under a condition.
     Under,
 }
 
-/// Rewrites one statement. Its functions return `None` where there is no vectors' form.
+/// Rewrites one statement. Its functions return `None` if there is no vector form.
 struct Rewriter<'s, 'k, 't> {
     steps: &'s Steps<'k, 't>,
     lanes: Lanes,
-    /// The variables that the statement declares within.
+    /// The variables that the statement declares inside.
     declared: HashSet<usize>,
     edits: Vec<Edit>,
 }
@@ -136,7 +140,7 @@ impl<'t> Rewriter<'_, '_, 't> {
     fn statement(&mut self, node: Node<'t>, place: Place) -> Option<()> {
         match (node.kind(), place) {
             ("comment", _) => Some(()),
-            // `#pragma unroll`, which is advice.
+            // This is `#pragma unroll`, which is only advice.
             ("preproc_call", _) => {
                 self.replace(node.start_byte(), node.end_byte(), "\n");
                 Some(())
@@ -150,7 +154,7 @@ impl<'t> Rewriter<'_, '_, 't> {
         }
     }
 
-    /// Rewrites the statements of a list, or one statement.
+    /// Rewrites all statements in a list, or a single one.
     fn list(&mut self, node: Node<'t>, place: Place) -> Option<()> {
         statements(node).into_iter().try_for_each(|statement| self.statement(statement, place))
     }
@@ -201,14 +205,14 @@ impl<'t> Rewriter<'_, '_, 't> {
         Some(())
     }
 
-    /// Notes the type of a value.
+    /// Remembers the type of a value.
     fn ty(&mut self, ty: &str) {
         if ty != "auto" {
             self.lanes.types.insert(ty.to_owned());
         }
     }
 
-    /// Rewrites an expression that changes a variable, or waits for the warp, whose lanes are always together here.
+    /// Rewrites an assignment. Also removes a `__syncwarp`, because a warp's lanes are always together here.
     fn change(&mut self, node: Node<'t>, place: Place) -> Option<()> {
         if let Some((name, Meeting::Barrier)) = self.steps.meeting_of(node) {
             let warps = name == "__syncwarp" && place != Place::Under;
@@ -261,7 +265,7 @@ impl<'t> Rewriter<'_, '_, 't> {
     fn repeat(&mut self, node: Node<'t>) -> Option<()> {
         let field = |name| node.child_by_field_name(name);
         self.steps.check_turns(node).ok()?;
-        // Each warp begins anew.
+        // The counter must be declared in the head, because each warp begins the loop again.
         field("initializer").filter(|first| first.kind() == "declaration")?;
         let counts = |index: &usize| self.steps.variables.list[*index].scope.start >= node.start_byte();
         if !field("update").is_some_and(|update| self.steps.variables.written_in(update).iter().all(counts)) {
@@ -305,7 +309,7 @@ impl<'t> Rewriter<'_, '_, 't> {
         }
     }
 
-    /// Notes the variable that a name means.
+    /// Remembers the variable that a name means.
     fn name(&mut self, node: Node<'t>) -> Option<()> {
         let variables = self.steps.variables;
         let name = self.str(node);

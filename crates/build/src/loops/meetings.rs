@@ -1,4 +1,8 @@
-//! The calls in which threads meet, and what stands in their place between two loops over threads.
+//! The calls that make threads meet, and what replaces them between two loops over threads.
+//!
+//! A barrier needs no replacement: it is the gap between two loops. For `v = __shfl_down_sync(m, v, 1) + 1`, all
+//! threads must have stored `v` before the first one reads another's, so the loop before must end. The call then
+//! becomes `gs_turn.down(gs_of_v, (1))`, which reads the array. A vote becomes a loop that counts.
 
 use tree_sitter::Node;
 
@@ -8,19 +12,19 @@ use super::variables::Kind;
 use super::waits::callee;
 use crate::parse::{descendants, named};
 
-/// The way in which the threads meet in a call.
+/// How threads meet in a call.
 pub(super) enum Meeting {
-    /// A barrier, of the block or of a part of it, without a result.
+    /// A barrier for the block or a part of it, without a result.
     Barrier,
-    /// A shuffle: the method that reads another thread's value.
+    /// A shuffle. The text is the method that reads another thread's value.
     Shuffle(&'static str),
-    /// A vote of a warp: the method that gives its outcome.
+    /// A vote in a warp. The text is the method that returns the outcome.
     Vote(&'static str),
-    /// A vote of the block: the expression of its outcome.
+    /// A vote in the block. The text is the expression for the outcome; `@` means the count.
     Count(&'static str),
 }
 
-/// Returns the meeting that a function stands for, and the place of its value among the arguments.
+/// Returns how threads meet in a function, and which argument is the value.
 pub(super) fn meeting(name: &str) -> Option<(Meeting, usize)> {
     let (plain, value) = match name.strip_suffix("_sync") {
         Some(plain) => (plain, 1),
@@ -51,7 +55,7 @@ impl<'t> Steps<'_, 't> {
         meeting(name).map(|(meeting, _)| (name, meeting))
     }
 
-    /// Returns the text of `node` with what threads learn from each other in place of the calls.
+    /// Returns the text of `node`, with each call in it replaced by what the thread learns from the others.
     pub(super) fn replaced(&mut self, node: Node<'t>, open: &mut Open) -> Result<Piece> {
         let mut replacements: Vec<Edit> = Vec::new();
         for call in descendants(node).filter(|node| node.kind() == "call_expression") {
@@ -91,7 +95,8 @@ impl<'t> Steps<'_, 't> {
         Ok(piece)
     }
 
-    /// Returns the place where every thread's value of an expression is found.
+    /// Returns the array that holds each thread's value of an expression. If the expression is a variable, that is the
+    /// variable's own array.
     fn values(&mut self, value: Node<'t>, open: &mut Open) -> String {
         let name = self.str(value);
         let variable = self.variables.find(name, value.start_byte()).filter(|&index| {
@@ -120,7 +125,7 @@ impl<'t> Steps<'_, 't> {
     }
 }
 
-/// Returns the part of `whole` around `call` that not every thread evaluates.
+/// Returns the part of `whole` around `call` that only some threads may evaluate, such as the right side of `&&`.
 pub(super) fn conditional<'t>(call: Node<'t>, whole: Node<'t>) -> Option<Node<'t>> {
     let mut node = call;
     while node != whole {

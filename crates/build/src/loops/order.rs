@@ -1,9 +1,13 @@
-//! Whether the places in memory that a thread touches between two meetings can be told apart.
+//! Finds out whether we can tell apart the places in memory that a thread touches between two meetings.
 //!
-//! Threads between two meetings have no order, and a loop over them says so to the compiler. GCC then takes what one thread
-//! does for unordered, too, wherever it cannot compare two places: of `l[0] = 1; l[k] = 2; x = l[0];` it may forget the
-//! second. (GCC 12.2 does so after `#pragma GCC ivdep` and after `#pragma omp simd`.) A loop therefore says it only if no
-//! thread changes a place that could be another one of its own.
+//! Between two meetings threads have no order, so we would like to tell the compiler that it may run them in any order,
+//! with `#pragma GCC ivdep`. But then GCC also reorders what a *single* thread does, if it cannot compare two places.
+//! For example, a thread may run `l[0] = 1; l[k] = 2; x = l[0];`. If `k` is 0, `x` must be 2, but GCC may give it 1.
+//! (GCC 12.2 does that after `#pragma GCC ivdep` and after `#pragma omp simd`.)
+//!
+//! So we only use the pragma if no thread changes a place that could be the same as another place that it touches. We
+//! compare places as text: `tile[y][x]` and `tile[y][x + 1]` differ only by a constant, so they are fine. `l[0]` and
+//! `l[k]` are not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,48 +18,49 @@ use super::variables::{Variable, Variables};
 use super::waits::callee;
 use crate::parse::{children, named};
 
-/// The places in memory that a part of a loop touches.
+/// The places in memory that some part of a loop touches.
 #[derive(Clone, Default)]
 pub(super) struct Accesses {
     arrays: HashMap<String, Array>,
-    /// Variables that it changes.
+    /// The variables that it changes.
     changed: HashSet<String>,
-    /// Variables that it counts in a loop's head.
+    /// The variables that it counts in a loop's head.
     counted: HashSet<String>,
-    /// Whether it reads a place of which nothing is known.
+    /// True if it reads a place that we know nothing about.
     reads_unknown: bool,
-    /// Whether it could change such a place.
+    /// True if it could change such a place.
     writes_unknown: bool,
 }
 
-/// The places of one array.
+/// The places in one array.
 #[derive(Clone, Default)]
 struct Array {
-    /// Places as they are written, by their indices without added constants: the places of one entry can be compared.
+    /// The text of each place. The key is its index without added constants, because places with the same key can be
+    /// compared.
     places: HashMap<String, HashSet<String>>,
     /// The identifiers in the indices.
     words: HashSet<String>,
     is_written: bool,
-    /// Whether each thread has such an array.
+    /// True if each thread has its own such array.
     is_own: bool,
 }
 
 impl Accesses {
-    /// Returns the places that a part of the kernel's text touches.
+    /// Returns the places that some part of the kernel touches.
     pub(super) fn of<'t>(variables: &Variables<'_, 't>, part: Node<'t>) -> Self {
         let mut look = Look { variables, found: Self::default() };
         look.at(part);
         look.found
     }
 
-    /// Notes that a variable with all its elements is written.
+    /// Adds all elements of an array as written.
     pub(super) fn initialise(&mut self, array: &str) {
         let array = self.arrays.entry(array.to_owned()).or_default();
         array.places.entry(String::new()).or_default();
         (array.is_written, array.is_own) = (true, true);
     }
 
-    /// Returns whether it makes no difference in which order a thread touches the places of several parts.
+    /// Returns true if a thread may touch the places of these parts in any order.
     pub(super) fn in_any_order<'a>(parts: impl IntoIterator<Item = &'a Self>) -> bool {
         let mut all = Self::default();
         for part in parts {
@@ -75,7 +80,7 @@ impl Accesses {
         }
         let mut written = all.arrays.iter().filter(|(_, array)| array.is_written).peekable();
         let reads_only_known = !all.reads_unknown || written.peek().is_none();
-        // GCC would change the order only to make one access of places beside each other.
+        // GCC would only change the order to combine accesses to neighbouring places.
         let apart = |array: &Array| {
             let alone = array.places.values().all(|places| places.len() == 1);
             alone && !array.is_own && array.words.is_disjoint(&all.counted)
@@ -91,7 +96,7 @@ impl Accesses {
     }
 }
 
-/// Finds such places.
+/// Walks through a part of the kernel and collects places.
 struct Look<'l, 't> {
     variables: &'l Variables<'l, 't>,
     found: Accesses,
@@ -122,7 +127,7 @@ impl<'t> Look<'_, 't> {
         }
     }
 
-    /// Notes what an assignment changes.
+    /// Adds what an assignment changes.
     fn target(&mut self, target: Option<Node<'t>>) {
         let Some(target) = target else { return };
         match target.kind() {
@@ -143,21 +148,21 @@ impl<'t> Look<'_, 't> {
         }
     }
 
-    /// Notes a variable that changes, itself or a field.
+    /// Adds a variable that changes, or whose field does.
     fn change(&mut self, name: Node<'t>) {
         let is_lent = self.variables.meant(name).is_some_and(|index| self.variables.is_lent(index));
         self.found.writes_unknown |= is_lent || self.variables.waits.memory().contains(self.str(name));
         self.found.changed.insert(self.str(name).to_owned());
     }
 
-    /// Notes an element, or a field.
+    /// Adds an element or a field.
     fn place(&mut self, place: Node<'t>, is_written: bool) {
         let (mut indices, mut words) = (Vec::new(), HashSet::new());
         let (mut whole, mut known) = (place, true);
         while let Some(inner) = whole.child_by_field_name("argument") {
             match whole.kind() {
                 "subscript_expression" => {
-                    // A field that has elements could be a pointer.
+                    // If a field has elements, it could be a pointer.
                     known &= inner.kind() != "field_expression";
                     for index in whole.child_by_field_name("indices").map(named).unwrap_or_default() {
                         self.at(index);
@@ -195,14 +200,14 @@ impl<'t> Look<'_, 't> {
         }
     }
 
-    /// Notes what a function could do.
+    /// Adds what a call could do.
     fn call(&mut self, call: Node<'t>) {
         let is_plain =
             callee(self.variables.text, call).is_some_and(|name| self.variables.waits.is_plain(name));
         self.found.writes_unknown |= !is_plain || !self.variables.keeps_arguments(call);
     }
 
-    /// Notes what a name could mean beside a value.
+    /// Adds what a name could mean, if it is more than a value.
     fn name(&mut self, name: Node<'t>) {
         let waits = self.variables.waits;
         self.found.reads_unknown |= waits.memory().contains(self.str(name));
@@ -211,8 +216,8 @@ impl<'t> Look<'_, 't> {
 }
 
 impl<'t> Variables<'_, 't> {
-    /// Returns the array of a name, if it can be told apart from all others, and whether it is a variable of each thread's:
-    /// else it is shared memory, or memory that a parameter leads to.
+    /// Returns the array that a name means, if no other name can mean the same. Also returns true if each thread has
+    /// its own. Otherwise it is shared memory, or memory behind a parameter.
     fn array(&self, name: Node<'_>) -> Option<(&'t str, bool)> {
         let text = &self.text[name.byte_range()];
         let Some(index) = self.meant(name) else {
@@ -224,7 +229,8 @@ impl<'t> Variables<'_, 't> {
         (is_parameter || is_own).then_some((text, is_own))
     }
 
-    /// Returns whether a name stands for a place in memory, so that its use beside an index could make another name for it.
+    /// Returns true if a name stands for an address. If it is used without an index, for example in `int* p = tile`,
+    /// the memory may get a second name.
     fn is_address(&self, name: Node<'_>) -> bool {
         let leads = |index: usize| {
             let Variable { ty, extents, declarator, .. } = &self.list[index];

@@ -1,4 +1,4 @@
-//! Declarations of a kernel in the form that the rest of the rewrite reads.
+//! Rewrites declarations in the one form that the rest of the rewrite can read.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use tree_sitter::Node;
 use super::edits::{self, Edit};
 use crate::parse::{child_of_kind, declarators, declared, descendants, hip_arrays, named};
 
-/// Returns a file in which a function declares its variables as `T v = T(x)` and memory of the launch's size as
-/// `extern __shared__ T v[]`, each line in its place; `None` if it does so already.
+/// Returns the file with variables declared as `T v = T(x)`, and shared memory whose size the launch gives as `extern
+/// __shared__ T v[]`. Each line stays in its place. Returns `None` if the function does so already.
 pub(super) fn plain(text: &str, function: Node<'_>) -> Option<String> {
     let body = function.child_by_field_name("body")?;
     let mut edits = dynamic(text, body);
@@ -20,7 +20,7 @@ pub(super) fn plain(text: &str, function: Node<'_>) -> Option<String> {
     Some(edits::in_file(text, function, edits))
 }
 
-/// Returns the edits for HIP's older word for memory of the launch's size.
+/// Returns the edits for `HIP_DYNAMIC_SHARED`, which HIP had before `extern __shared__`.
 fn dynamic(text: &str, body: Node<'_>) -> Vec<Edit> {
     let start = body.start_byte();
     let edit = |(range, ty, name): (Range<usize>, &str, &str)| {
@@ -29,13 +29,13 @@ fn dynamic(text: &str, body: Node<'_>) -> Vec<Edit> {
     hip_arrays(&text[body.byte_range()]).map(edit).collect()
 }
 
-/// Returns the edit for a variable whose values look like the types of a function's parameters: `T v(x);`.
+/// Returns the edit for `T v(x);`. Without types we could not tell this variable from a function that takes an `x`.
 fn direct(text: &str, declaration: Node<'_>) -> Option<Edit> {
     let declarator = declaration.child_by_field_name("declarator")?;
     let list =
         child_of_kind(declarator, "parameter_list").filter(|_| declarator.kind() == "function_declarator")?;
     let values = named(list);
-    // A name, or an element of an array.
+    // A value may be a name or an element of an array.
     let is_value = |value: Node<'_>| {
         let part = |field, kind| value.child_by_field_name(field).is_none_or(|part| part.kind() == kind);
         part("type", "type_identifier") && part("declarator", "abstract_array_declarator")

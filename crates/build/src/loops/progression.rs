@@ -1,4 +1,9 @@
-//! The way in which values go along a row of a block's threads.
+//! How values change along a row of threads.
+//!
+//! A row is the threads in a block that only differ in `threadIdx.x`. If a value grows by one from thread to thread,
+//! neighbours touch neighbouring memory, and one comparison of the first thread can answer for all of them. For
+//! example, `blockIdx.x * blockDim.x + threadIdx.x` grows by one, and so does a variable with this value. The rewrite
+//! must also know that the sum cannot wrap around in the middle of a row, so the types matter.
 
 use std::ops::Range;
 
@@ -8,38 +13,40 @@ use super::variables::{Kind, Variable, Variables};
 use super::waits::Macro;
 use crate::parse::{children, named};
 
-/// The way in which the value of a variable goes from thread to thread of a row.
+/// How a variable's value changes from thread to thread along a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Course {
-    /// It follows no rule that is used.
+    /// By no rule that we use.
     Other,
-    /// It grows by one, as this part of it does: `threadIdx.x`, or another variable that grows.
+    /// It grows by one, because this part of its value does: `threadIdx.x`, or another variable that grows.
     Grows(Range<usize>),
-    /// It grows by one modulo 2^32.
+    /// It grows by one, but may wrap around at 2^32.
     Wraps,
-    /// It is this number of `gs_cpu_in_row`, the warp or the lane, if a condition holds that the compiler can decide.
+    /// It is this member of `gs_cpu_in_row`, the warp or the lane, if a condition holds. The compiler can decide the
+    /// condition.
     OfWarp(&'static str, String),
 }
 
-/// The comparison by which a condition holds for few threads.
+/// A comparison that only few threads can fulfil.
 pub(super) enum Pick<'n> {
-    /// The condition holds for few threads of a row.
+    /// Few threads in a row fulfil it.
     Threads {
         /// The side that grows along the row.
         index: Node<'n>,
-        /// The side that is one number in the row.
+        /// The side that is the same for the whole row.
         common: Node<'n>,
-        /// The number of threads after which `index` begins again.
+        /// After this many threads `index` begins again, as in `threadIdx.x % 32`.
         every: Option<String>,
     },
-    /// The condition holds for all threads of a row, or for none.
+    /// Either all threads in a row fulfil it, or none.
     Row(Node<'n>),
 }
 
-/// The integers of 32 bits in which an index along a row is a sum that does not wrap around in any sensible program.
+/// Signed integers with 32 bits. If an index has such a type, its sum must not overflow, so it grows along the row
+/// without a jump.
 const INT: [&str; 2] = ["int", "int32_t"];
 
-/// The integers of 64 bits.
+/// Integers with 64 bits.
 const WIDE: [&str; 9] = [
     "long",
     "long long",
@@ -52,11 +59,11 @@ const WIDE: [&str; 9] = [
     "uint64_t",
 ];
 
-/// The other integers that hold a part of `threadIdx.x`.
+/// Unsigned integers with 32 bits. They hold any `threadIdx.x`, but may wrap around.
 const NARROW: [&str; 4] = ["unsigned", "unsigned int", "uint32_t", "uint"];
 
 impl Variables<'_, '_> {
-    /// Returns how a variable that each loop computes again goes along a row.
+    /// Returns how a variable changes along a row. Each loop must compute the variable again.
     pub(super) fn course(&self, variable: &Variable<'_>) -> Course {
         let (ty, value) = (&*variable.ty, variable.value());
         let Some(value) = value.filter(|_| is_integer(ty)) else { return Course::Other };
@@ -69,12 +76,12 @@ impl Variables<'_, '_> {
         self.of_warp(value).map_or(Course::Other, |(number, condition)| Course::OfWarp(number, condition))
     }
 
-    /// Returns the part of an expression that grows by one from thread to thread in x, and by which the expression does.
+    /// Returns the part that makes an expression grow by one from thread to thread in x.
     pub(super) fn step<'n>(&self, node: Node<'n>) -> Option<Node<'n>> {
         self.part(node, &|course| matches!(course, Course::Grows(_)))
     }
 
-    /// Returns whether an expression grows by one from thread to thread in x, modulo 2^32.
+    /// Returns true if an expression grows by one from thread to thread in x. It may wrap around at 2^32.
     pub(super) fn grows(&self, node: Node<'_>) -> bool {
         self.part(node, &|course| matches!(course, Course::Grows(_) | Course::Wraps)).is_some()
     }
@@ -96,8 +103,8 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns whether a counter of this type that begins with `value` begins one later for each thread of a row, and is below a
-    /// bound for none if it is not for the first.
+    /// Returns true if a counter with this type and first value begins one later for each thread in a row, and if no
+    /// thread can be below the bound unless the first thread is.
     pub(super) fn counts(&self, ty: &str, value: Node<'_>, bound: Node<'_>) -> bool {
         let signed = |ty: &str| is_integer(ty) && !ty.starts_with('u') && ty != "size_t";
         let variable = self.meant(bound).map(|index| &self.list[index]);
@@ -105,12 +112,13 @@ impl Variables<'_, '_> {
         self.is_count(value) || signed(ty) && below && self.grows_as(ty, value)
     }
 
-    /// Returns whether an index that becomes an integer of this type grows without a jump.
+    /// Returns true if an index that is converted to this type grows without a jump.
     fn grows_as(&self, ty: &str, value: Node<'_>) -> bool {
         INT.contains(&ty) || WIDE.contains(&ty) && self.widens(value)
     }
 
-    /// Returns whether an expression is made of indices and extents so that it is no negative number and does not wrap around.
+    /// Returns true if an expression is made of indices and extents only, because then it can neither be negative nor
+    /// wrap around.
     fn is_count(&self, node: Node<'_>) -> bool {
         let inner = |name| node.child_by_field_name(name).is_some_and(|inner| self.is_count(inner));
         let text = &self.text[node.byte_range()];
@@ -126,7 +134,7 @@ impl Variables<'_, '_> {
             "cast_expression" => inner("value"),
             "binary_expression" => binary(node).is_some_and(|(left, operator, right)| match operator {
                 "+" => self.is_count(left) && self.is_count(right),
-                // A factor that is the same for all, as the elements of a block.
+                // A factor that is the same for all threads, such as the number of elements for a block.
                 "*" => {
                     [left, right].iter().all(|factor| self.is_count(*factor) || factor.kind() == "identifier")
                 }
@@ -136,7 +144,8 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns whether an expression of 64 bits wraps around nowhere along a row: a part of it with 32 bits could.
+    /// Returns true if a 64-bit expression cannot wrap around along a row. Even in such an expression, a part with 32
+    /// bits could.
     pub(super) fn widens(&self, node: Node<'_>) -> bool {
         let is_wide = |node: Node<'_>| {
             let variable = self.meant(node).filter(|_| node.kind() == "identifier");
@@ -165,7 +174,8 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns the number of `gs_cpu_in_row` that is a quotient or a rest of `threadIdx.x`, and the condition for that.
+    /// Returns the member of `gs_cpu_in_row` for a quotient or remainder of `threadIdx.x`, and the condition that makes
+    /// them equal.
     fn of_warp(&self, value: Node<'_>) -> Option<(&'static str, String)> {
         let (left, operator, right) = binary(value)?;
         let (number, constant) = match operator {
@@ -179,7 +189,7 @@ impl Variables<'_, '_> {
         Some((number, format!("({}) == {constant}", &self.text[right.byte_range()])))
     }
 
-    /// Returns whether an expression is `threadIdx.x`.
+    /// Returns true if an expression is `threadIdx.x`.
     fn is_x(&self, node: Node<'_>) -> bool {
         match node.kind() {
             "field_expression" => &self.text[node.byte_range()] == "threadIdx.x",
@@ -192,7 +202,7 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns whether the compiler knows an expression's value.
+    /// Returns true if the compiler knows an expression's value.
     pub(super) fn is_constant(&self, node: Node<'_>) -> bool {
         let text = &self.text[node.byte_range()];
         match node.kind() {
@@ -208,7 +218,8 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns whether a loop goes from one constant to another by multiplication, as through the lanes of a warp.
+    /// Returns true if a loop goes from one constant to another by multiplying or dividing, as loops over a warp's
+    /// lanes do.
     pub(super) fn is_short(&self, node: Node<'_>) -> bool {
         let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "for_statement");
         let constant = |node: Option<Node<'_>>| node.is_some_and(|node| self.is_constant(node));
@@ -222,14 +233,15 @@ impl Variables<'_, '_> {
             && constant(update.and_then(|update| update.child_by_field_name("right")))
     }
 
-    /// Returns whether an expression can be evaluated where the kernel would not.
+    /// Returns true if we may evaluate an expression although the kernel would not, because it cannot trap.
     pub(super) fn never_traps(&self, node: Node<'_>) -> bool {
         let divides = binary(node).filter(|(_, operator, _)| matches!(*operator, "/" | "%"));
         divides.is_none_or(|(_, _, by)| self.is_constant(by))
             && children(node).into_iter().all(|child| self.never_traps(child))
     }
 
-    /// Returns an `==` that must hold if a condition does, of an index with what the threads of a row have in common.
+    /// Returns an `==` that must hold if a condition does, and that compares an index with something that is the same
+    /// for the whole row.
     pub(super) fn pick<'n>(&self, condition: Node<'n>) -> Option<Pick<'n>> {
         match condition.kind() {
             "parenthesized_expression" | "condition_clause" => self.pick(condition.named_child(0)?),
@@ -260,7 +272,7 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns the number of threads after which an index begins again.
+    /// Returns how many threads it takes until an index begins again.
     fn every(&self, index: Node<'_>) -> Option<String> {
         match index.kind() {
             "parenthesized_expression" => self.every(index.named_child(0)?),
@@ -280,23 +292,23 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns the variable that each loop computes again, if a name means one.
+    /// Returns the variable that a name means, if each loop computes it again.
     fn again(&self, name: Node<'_>) -> Option<&Variable<'_>> {
         self.meant(name).map(|index| &self.list[index]).filter(|variable| variable.kind == Kind::Again)
     }
 }
 
-/// Returns the value for a row's first thread of what grows along the row.
+/// Returns the first thread's value of something that grows along the row.
 pub(super) fn first_of(index: &str) -> String {
     if index == "threadIdx.x" { "0u".to_owned() } else { format!("gs_first_{index}") }
 }
 
-/// Returns whether a type holds the numbers of all threads.
+/// Returns true if a type can hold the number of any thread.
 pub(super) fn is_integer(ty: &str) -> bool {
     INT.contains(&ty) || WIDE.contains(&ty) || NARROW.contains(&ty)
 }
 
-/// Returns the left side, the operator and the right side of a binary expression.
+/// Returns left side, operator and right side of a binary expression.
 pub(super) fn binary(node: Node<'_>) -> Option<(Node<'_>, &str, Node<'_>)> {
     let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "binary_expression");
     Some((field("left")?, field("operator")?.kind(), field("right")?))

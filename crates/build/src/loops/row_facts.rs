@@ -1,5 +1,11 @@
-//! The facts about a row of threads that a loop over them finds out once: whether a comparison holds for all of them, and
-//! where the memory is that they touch.
+//! Facts that we can check once for a row instead of once for each thread.
+//!
+//! Most kernels begin with something like `if (x < width && y < height)`. If each thread tests that, the compiler must
+//! mask its vectors. But `y < height` is the same for the whole row, and if the last thread's `x` is below `width`, so
+//! are all the others. So the loop asks for the row first, and if the answer is yes, `gs_within` is true and the test
+//! disappears: `if ((gs_within || x < width) && …)`.
+//!
+//! The second kind of fact is which memory the row touches. It lets us fetch the next block's memory ahead of time.
 
 use std::collections::HashSet;
 
@@ -10,28 +16,28 @@ use super::progression::binary;
 use super::variables::Variables;
 use crate::parse::visit;
 
-/// The facts that a part of a loop asks for, as text that the row's first thread evaluates.
+/// The facts that a part of a loop asks for, as text that we evaluate for the row's first thread.
 #[derive(Default)]
 pub(super) struct Row {
-    /// Conditions. If all hold, so does, for each thread, every comparison that stands behind `gs_within ||` in the loop.
+    /// Conditions. If all of them hold, so does each comparison after a `gs_within ||` in the loop, for every thread.
     pub(super) conditions: Vec<String>,
-    /// Pointers, each with the first thread's index, which grows by one from thread to thread.
+    /// Pointers, each with the first thread's index. The index grows by one from thread to thread.
     pub(super) touched: Vec<String>,
     /// The identifiers in both.
     pub(super) words: HashSet<String>,
 }
 
 impl Row {
-    /// Returns whether there are none.
+    /// Returns true if there are no facts.
     pub(super) fn is_empty(&self) -> bool {
         self.conditions.is_empty() && self.touched.is_empty()
     }
 }
 
-/// Finds such facts in one part of a loop.
+/// Finds facts in one part of a loop.
 pub(super) struct Look<'l, 't> {
     variables: &'l Variables<'l, 't>,
-    /// The counter of a loop through which the threads of a row go together.
+    /// The counter of a loop that all threads in a row go through together.
     counter: Option<&'l str>,
     row: Row,
     /// The edits that make use of the facts.
@@ -39,7 +45,7 @@ pub(super) struct Look<'l, 't> {
 }
 
 impl<'l, 't> Look<'l, 't> {
-    /// Returns the facts that a part of a loop asks for, and the edits that make use of them.
+    /// Returns the facts that a part of a loop can use, and the edits that use them.
     pub(super) fn at(
         variables: &'l Variables<'l, 't>,
         counter: Option<&'l str>,
@@ -48,7 +54,7 @@ impl<'l, 't> Look<'l, 't> {
         let mut look = Self { variables, counter, row: Row::default(), edits: Vec::new() };
         visit(part, &mut |node| {
             match node.kind() {
-                // A function of its own does not see the variables of the loop.
+                // A lambda or a class cannot see the loop's variables.
                 "lambda_expression" | "struct_specifier" | "class_specifier" => return false,
                 "if_statement" | "conditional_expression" => {
                     if let Some(condition) = node.child_by_field_name("condition") {
@@ -67,7 +73,7 @@ impl<'l, 't> Look<'l, 't> {
         self.variables.str(node)
     }
 
-    /// Notes the comparisons that must hold if a condition does.
+    /// Adds the comparisons that must hold if a condition does.
     fn condition(&mut self, condition: Node<'t>) {
         if let "parenthesized_expression" | "condition_clause" = condition.kind() {
             if let (1, Some(inner)) = (condition.named_child_count(), condition.named_child(0)) {
@@ -87,7 +93,7 @@ impl<'l, 't> Look<'l, 't> {
         }
     }
 
-    /// Notes an element of an array, if neighbours touch neighbours there.
+    /// Adds an element, if neighbouring threads touch neighbouring elements.
     fn element(&mut self, element: Node<'t>) {
         if let Some(touched) = self.touched(element) {
             self.notes(element);
@@ -95,12 +101,12 @@ impl<'l, 't> Look<'l, 't> {
         }
     }
 
-    /// Notes the identifiers of a fact.
+    /// Adds the identifiers in a fact.
     fn notes(&mut self, node: Node<'t>) {
         self.row.words.extend(self.variables.waits.words(self.variables.text, node));
     }
 
-    /// Returns the condition on the row that a comparison holds for all its threads.
+    /// Returns a condition for the row. If it holds, a comparison holds for all threads in the row.
     fn holds(&self, comparison: Node<'t>) -> Option<String> {
         let (left, operator, right) = binary(comparison)?;
         let (low, high) = match operator {
@@ -121,7 +127,7 @@ impl<'l, 't> Look<'l, 't> {
         }
     }
 
-    /// Returns a pointer and the first thread's index, if neighbours touch neighbours there.
+    /// Returns a pointer and the first thread's index, if neighbouring threads touch neighbouring elements.
     fn touched(&self, element: Node<'t>) -> Option<String> {
         let pointer = element.child_by_field_name("argument").filter(|node| node.kind() == "identifier")?;
         let index = beside_constant(element.child_by_field_name("indices")?.named_child(0)?);
@@ -132,7 +138,8 @@ impl<'l, 't> Look<'l, 't> {
         Some(format!("{}, {index}", self.str(pointer)))
     }
 
-    /// Returns an index in numbers of 64 bits, which may wrap around: the kernel might not evaluate it for this row.
+    /// Returns an index computed with unsigned 64-bit numbers. These may wrap around, because the kernel might not
+    /// evaluate the index for this row at all.
     fn wide(&self, index: Node<'_>) -> Option<String> {
         match index.kind() {
             "identifier" | "field_expression" | "number_literal" => {
@@ -149,7 +156,7 @@ impl<'l, 't> Look<'l, 't> {
         }
     }
 
-    /// Returns whether an expression that grows by one from thread to thread does so as a number of 64 bits.
+    /// For an expression that grows by one from thread to thread, returns true if it cannot wrap around at 32 bits.
     fn grows(&self, node: Node<'_>) -> Option<bool> {
         self.variables.grows(node).then(|| self.variables.step(node).is_some() && self.variables.widens(node))
     }
@@ -159,7 +166,7 @@ impl<'l, 't> Look<'l, 't> {
     }
 }
 
-/// Returns an index without a constant that is added to it, which changes no more than the ends of a row.
+/// Returns an index without added constants. A constant only moves the whole row.
 pub(super) fn beside_constant(index: Node<'_>) -> Node<'_> {
     match binary(index) {
         Some((left, "+" | "-", right)) if right.kind() == "number_literal" => beside_constant(left),

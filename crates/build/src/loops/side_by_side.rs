@@ -1,5 +1,16 @@
-//! Loops of a kernel through which the threads of a row go side by side, so that neighbours touch neighbouring memory one
-//! after the other.
+//! Loops that the threads in a row go through side by side.
+//!
+//! Look at the usual loop with a stride:
+//!
+//! ```cpp
+//! for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) out[i] = in[i];
+//! ```
+//!
+//! If one thread runs the whole loop before the next one begins, it touches one element in each cache line, and the
+//! next thread comes back to all of them. So we turn the loops inside out. We step through the kernel's loop once for
+//! the row, with the first thread's counter, and in each turn the row's threads run one after the other. They touch
+//! neighbouring elements, and the compiler can use vectors. The last turn may have room for only some threads, so each
+//! still checks its own counter, unless the whole row is below the bound.
 
 use tree_sitter::Node;
 
@@ -9,29 +20,30 @@ use super::steps::{Piece, Steps, jump};
 use super::writes::changes;
 use crate::parse::{declared, descendants};
 
-/// A loop or an `if` of the kernel that is the same for all threads of a row, or a loop that begins one later for each.
+/// A loop or an `if` in the kernel that goes around the loop over a row's threads. It must be the same for the whole
+/// row, or it is a loop that begins one later for each thread.
 pub(super) struct Rows {
     /// The text before the body.
     pub(super) head: Piece,
-    /// The counter of a loop that begins one later for each thread.
+    /// The counter, if the loop begins one later for each thread.
     pub(super) counter: Option<Counter>,
 }
 
-/// A counter that begins one later for each thread of a row.
+/// A counter that begins one later for each thread in a row.
 pub(super) struct Counter {
-    /// The declaration of a thread's own.
+    /// Declares a thread's own counter.
     pub(super) declaration: String,
-    /// The condition on it.
+    /// The loop's condition for a thread's own counter.
     pub(super) condition: String,
-    /// The condition on the row that it holds for all threads.
+    /// A condition for the row. If it holds, all threads fulfil `condition`.
     pub(super) holds: String,
-    /// The first thread's, its step, the bound, and the pointers that are indexed by it.
+    /// The first thread's counter, the step, the bound, and the pointers that the counter is an index for.
     pub(super) ahead: String,
 }
 
 impl<'t> Steps<'_, 't> {
-    /// Returns how the threads of a row go through a `for` loop side by side, and the loop's body with its text: so
-    /// neighbours touch neighbouring memory one after the other.
+    /// Returns how a row's threads can go through a `for` loop side by side, and the loop's body with its text. Returns
+    /// `None` if they cannot.
     pub(super) fn side_by_side(&self, node: Node<'t>) -> Option<(Rows, Node<'t>, Piece)> {
         let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "for_statement");
         let (first, condition, update, body) =
@@ -63,7 +75,7 @@ impl<'t> Steps<'_, 't> {
             [first, condition, update].iter().any(|part| self.waits.read_index(self.text, *part));
         let head = |text| Piece { words, reads_index, ..Piece::bare(node.start_byte(), text) };
         if fixed(value) {
-            // A sum in a register is better than a sum in an array.
+            // If the body changes a variable, each thread would need it in an array. A sum is faster in a register.
             if !self.variables.written_in(body).is_empty() {
                 return None;
             }
@@ -92,7 +104,7 @@ impl<'t> Steps<'_, 't> {
         Some((Rows { head: head(text), counter: Some(counter) }, body, self.piece(body)))
     }
 
-    /// Returns the pointers among the parameters of which a name is the index.
+    /// Returns the pointer parameters that the body indexes with this name alone.
     fn indexed_by(&self, name: &str, body: Node<'t>) -> Vec<&'t str> {
         let mut pointers = Vec::new();
         for subscript in descendants(body).filter(|node| node.kind() == "subscript_expression") {

@@ -1,4 +1,8 @@
-//! The steps of a block: loops over its threads, and what all threads do at once between them.
+//! Cuts a kernel into steps: loops over a block's threads, and what the block does between them.
+//!
+//! We go through the statements in order and keep one loop over threads *open*. A statement without meetings joins the
+//! open loop as a [`Piece`]. A meeting closes it, and the next statement opens another. Some statements must be alone,
+//! for example an `if` that few threads enter, because such a loop need not visit all threads.
 
 use std::collections::HashSet;
 
@@ -14,7 +18,7 @@ use super::variables::{Kind, Variables};
 use super::waits::Waits;
 use crate::parse::{children, declarators, declared, has_word, named, visit};
 
-/// The reason why a kernel's threads run as fibers, and its place.
+/// Why a kernel's threads must run on stacks of their own, and the offset to blame. You see it in the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) at: usize,
@@ -27,49 +31,49 @@ pub(super) fn refuse<T>(node: Node<'_>, reason: impl Into<String>) -> Result<T> 
     Err(Refusal { at: node.start_byte(), reason: reason.into() })
 }
 
-/// A part of the kernel's text, with the meetings in it replaced.
+/// Text from the kernel. Meetings in it are already replaced.
 pub(super) struct Piece {
     pub(super) at: usize,
     pub(super) text: String,
     pub(super) words: HashSet<String>,
     /// The variable that the piece declares.
     pub(super) declares: Option<usize>,
-    /// Whether a function that the piece calls reads `threadIdx`.
+    /// True if a function that the piece calls reads `threadIdx`. The loop must then set it.
     pub(super) reads_index: bool,
-    /// The facts about a row of threads that the piece asks for.
+    /// The facts about a row that the piece can use.
     pub(super) row: Row,
-    /// The places in memory that it touches.
+    /// The places in memory that the piece touches.
     pub(super) accesses: Accesses,
 }
 
 impl Piece {
-    /// Returns a piece that mentions nothing.
+    /// Returns a piece that needs no variables.
     pub(super) fn bare(at: usize, text: String) -> Self {
         let (words, row, accesses) = (HashSet::new(), Row::default(), Accesses::default());
         Self { at, text, words, declares: None, reads_index: false, row, accesses }
     }
 }
 
-/// The purpose of a loop over threads, beside running its pieces.
+/// What a loop over threads is for, apart from running its pieces.
 pub(super) enum Purpose {
     Run,
     /// Some threads return.
     Leave,
-    /// The threads return for which a condition holds.
+    /// The threads that fulfil a condition return.
     Guard,
-    /// Stores the value of an expression under a number.
+    /// Stores each thread's value of an expression, so that a shuffle can read it. The number names the array.
     Gather(usize),
-    /// Counts the threads for which a predicate holds.
+    /// Counts the threads that fulfil a predicate.
     Vote(usize),
-    /// Runs its pieces within a loop of the kernel through which the threads of a row go side by side, or for the rows for
-    /// which a condition holds.
+    /// Runs its pieces row by row: inside a loop that the row's threads go through side by side, or only for the rows
+    /// that fulfil a condition.
     Rows(Box<Rows>),
-    /// Runs its pieces for the few threads for which a condition holds.
+    /// Runs its pieces for the few threads that fulfil a condition.
     Few(Box<Few>),
 }
 
 impl Purpose {
-    /// Returns the piece that the loop evaluates before its other ones.
+    /// Returns the piece that the loop evaluates before the others.
     pub(super) fn head(&self) -> Option<&Piece> {
         match self {
             Self::Rows(rows) => Some(&rows.head),
@@ -79,46 +83,46 @@ impl Purpose {
     }
 }
 
-/// A condition that holds for few threads.
+/// A condition that few threads fulfil.
 pub(super) struct Few {
     pub(super) condition: Piece,
-    /// The places of these threads in a row, if they are known.
+    /// Where in a row these threads are, if we know it.
     pub(super) places: Option<Places>,
 }
 
-/// The places of a row whose threads can fulfil a condition.
+/// Which threads in a row can fulfil a condition. The loop need not visit the others.
 pub(super) struct Places {
-    /// The distance of one of them behind the first thread.
+    /// How far one of them is from the first thread.
     pub(super) distance: Piece,
-    /// The number of threads from one to the next, if there is a next one.
+    /// How many threads it is to the next one, if there is one.
     pub(super) every: Option<String>,
 }
 
-/// A loop over the threads of a block.
+/// A loop over a block's threads.
 pub(super) struct Loop {
     pub(super) purpose: Purpose,
     pub(super) pieces: Vec<Piece>,
-    /// The variables that could change in it.
+    /// The variables that it could change.
     pub(super) written: HashSet<usize>,
-    /// The variables that it reads of other threads.
+    /// The variables that it reads from other threads.
     pub(super) read: HashSet<usize>,
-    /// The innermost loop of the kernel around this one.
+    /// The kernel's innermost loop around this one.
     pub(super) around: Option<usize>,
 }
 
 pub(super) enum Step {
     Loop(Loop),
-    /// Text that the block executes as it is written.
+    /// Text that the block executes once, as you wrote it.
     Common(Piece),
-    /// The place from which a variable of the block, or of each thread, is there.
+    /// The declaration of a variable, for the block or for each thread.
     Declare(usize),
-    /// A statement of the kernel that all threads enter together: its head, and what follows the body.
+    /// A statement that all threads enter together: its head, its body, and what follows the body.
     Inside {
         head: Piece,
         body: Vec<Step>,
         tail: String,
     },
-    /// A statement that only some threads enter: the side's number, and the condition.
+    /// A branch that only some threads enter. `side` is a number for its name.
     Branch {
         side: usize,
         condition: Piece,
@@ -126,39 +130,39 @@ pub(super) enum Step {
         around: Option<usize>,
         body: Vec<Step>,
     },
-    /// Statements that whole warps go through in vectors, and the steps of all others.
+    /// Statements on vectors for whole warps, and the steps for all other threads.
     Lanes {
         lanes: Lanes,
         otherwise: Vec<Step>,
     },
 }
 
-/// The kernel's steps while they are being gathered.
+/// Collects the kernel's steps.
 pub(super) struct Steps<'k, 't> {
     pub(super) text: &'t str,
     pub(super) waits: &'k Waits,
     pub(super) variables: &'k Variables<'k, 't>,
-    /// Variables that a shuffle reads in place.
+    /// Variables that shuffles read from other threads.
     pub(super) stored: HashSet<usize>,
-    /// Numbers for gathered values, votes and branches.
+    /// The last number of a gathered value, vote or branch.
     count: usize,
     pub(super) around: Vec<usize>,
-    /// Whether the statements are in a branch that only some of the block's threads take.
+    /// True inside a branch that only some threads take.
     pub(super) in_branch: bool,
-    /// Whether a form in vectors has been found for the statements.
+    /// True if these statements already have a vector form. Inside it we need no other.
     has_lanes: bool,
-    /// Whether the threads of a row go through a loop of the kernel side by side, each with a counter of its own.
+    /// True if we found a loop that the threads in a row go through side by side, each with its own counter.
     pub(super) strides: bool,
 }
 
-/// The steps of one statement list, and the loop that is open at its end.
+/// The steps of one statement list, and the loop over threads that is still open.
 #[derive(Default)]
 pub(super) struct Open {
     pub(super) done: Vec<Step>,
     pieces: Vec<Piece>,
     leaves: bool,
     pub(super) written: HashSet<usize>,
-    /// Variables that the open loop reads of other threads.
+    /// Variables that the open loop reads from other threads.
     pub(super) read: HashSet<usize>,
 }
 
@@ -190,17 +194,17 @@ impl<'k, 't> Steps<'k, 't> {
         self.count
     }
 
-    /// Returns the steps of a kernel's body.
+    /// Returns the steps for a kernel's body.
     pub(super) fn of_body(&mut self, body: Node<'t>) -> Result<Vec<Step>> {
         let mut steps = self.of(body)?;
-        // No later loop asks for the threads that returned.
+        // After the last loop it makes no difference who has returned.
         if let Some(Step::Loop(Loop { purpose: purpose @ Purpose::Leave, .. })) = steps.last_mut() {
             *purpose = Purpose::Run;
         }
         Ok(steps)
     }
 
-    /// Returns the steps of a statement list, or of one statement.
+    /// Returns the steps for a statement list, or for a single statement.
     pub(super) fn of(&mut self, node: Node<'t>) -> Result<Vec<Step>> {
         let mut open = Open::default();
         let list = statements(node);
@@ -221,7 +225,7 @@ impl<'k, 't> Steps<'k, 't> {
         Ok(open.done)
     }
 
-    /// Adds statements with their form in vectors.
+    /// Adds statements with their vector form.
     fn lanes(&mut self, lanes: Lanes, list: &[Node<'t>], open: &mut Open) -> Result<()> {
         self.close(open);
         let outside = std::mem::replace(&mut self.has_lanes, true);
@@ -231,7 +235,7 @@ impl<'k, 't> Steps<'k, 't> {
         }
         self.close(&mut otherwise);
         self.has_lanes = outside;
-        // The variables are those of both forms.
+        // Both forms use the same variables, so their declarations go before them.
         let (declares, otherwise) =
             otherwise.done.into_iter().partition(|step| matches!(step, Step::Declare(_)));
         open.done.extend::<Vec<_>>(declares);
@@ -260,7 +264,8 @@ impl<'k, 't> Steps<'k, 't> {
         self.piece_with(node, Vec::new(), None)
     }
 
-    /// Returns a part of the kernel's text with replacements in it. The threads of a row have the `counter` in common.
+    /// Returns the text of a node with replacements in it. If `counter` is given, it is the same for all threads in a
+    /// row.
     pub(super) fn piece_with(
         &self,
         node: Node<'t>,
@@ -287,7 +292,7 @@ impl<'k, 't> Steps<'k, 't> {
         open.pieces.push(piece);
     }
 
-    /// Adds text that the block executes at once.
+    /// Adds text that the block executes once.
     pub(super) fn common(&self, open: &mut Open, piece: Piece) {
         self.close(open);
         open.done.push(Step::Common(piece));
@@ -295,7 +300,7 @@ impl<'k, 't> Steps<'k, 't> {
 
     fn statement(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
         match node.kind() {
-            // A directive here is `#pragma unroll`, which is advice.
+            // A directive here is `#pragma unroll`, which is only advice.
             "comment" | ";" | "{" | "}" | "preproc_call" => Ok(()),
             "declaration" => self.declaration(node, open),
             "type_definition"
@@ -304,7 +309,7 @@ impl<'k, 't> Steps<'k, 't> {
             | "static_assert_declaration"
             | "struct_specifier"
             | "enum_specifier" => {
-                // Such a declaration holds nothing that a thread computes.
+                // Such a declaration contains nothing that a thread computes.
                 open.done.push(Step::Common(self.piece(node)));
                 Ok(())
             }
@@ -338,14 +343,14 @@ impl<'k, 't> Steps<'k, 't> {
         }
     }
 
-    /// Adds a statement in which no thread waits.
+    /// Adds a statement without meetings.
     pub(super) fn plain(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
         if let Some(jump) = jump(node, false) {
             return refuse(jump, "only some threads leave a loop in which threads meet");
         }
         if returns(node) {
             if let Some(condition) = guard(node).filter(|_| open.pieces.is_empty() && !self.in_branch) {
-                // The next loop then needs no mask where all threads stay.
+                // Its own loop finds out whether any thread returned at all. If none did, later loops need no mask.
                 self.alone(Purpose::Guard, condition, self.piece(condition), open);
                 return Ok(());
             }
@@ -360,7 +365,7 @@ impl<'k, 't> Steps<'k, 't> {
         Ok(())
     }
 
-    /// Adds statements between an `#if` and its `#endif`, which only the compiler can choose from.
+    /// Adds an `#if` with everything up to its `#endif`. Only the compiler knows which side counts.
     fn conditional_text(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
         if self.meets(node) {
             return refuse(node, "its threads meet beside an `#if`");
@@ -384,7 +389,7 @@ impl<'k, 't> Steps<'k, 't> {
         Ok(())
     }
 
-    /// Adds a loop over threads for one statement.
+    /// Adds a loop over threads that contains only this statement.
     pub(super) fn alone(&self, purpose: Purpose, body: Node<'t>, piece: Piece, open: &mut Open) {
         self.close(open);
         let pieces = vec![piece];
@@ -403,14 +408,15 @@ impl<'k, 't> Steps<'k, 't> {
     fn declaration(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
         let word = |word| has_word(self.text, node, word);
         if word("__shared__") && !word("extern") {
-            // The block is alone in this function, so its memory is, too.
+            // Each call of this function runs one block, so shared memory can be a local variable.
             let mut piece = self.piece(node);
             piece.text = piece.text.replacen("__shared__", "alignas(64)", 1).replacen("static ", "", 1);
             open.done.push(Step::Common(piece));
             return Ok(());
         }
         if word("extern") && word("__shared__") {
-            // A pointer, because the address of a thread-local array is asked for again and again.
+            // We ask for the address once. The array is thread-local, so the compiler would otherwise ask again and
+            // again.
             for declarator in declarators(node) {
                 let name = self.str(declared(declarator));
                 let mut piece = self.piece(node);
@@ -431,7 +437,7 @@ impl<'k, 't> Steps<'k, 't> {
         }
         for declarator in declarators(node) {
             let name = self.str(declared(declarator));
-            // `T v(x)` reads like the declaration of a function.
+            // `T v(x)` looks like the declaration of a function.
             let index = self.variables.find(name, declarator.start_byte());
             let Some(index) = index.filter(|_| declarator.kind() != "function_declarator") else {
                 return refuse(declarator, format!("the declaration of `{name}` cannot be read"));
@@ -483,7 +489,7 @@ impl<'k, 't> Steps<'k, 't> {
     }
 }
 
-/// Returns the statements of a list; a single statement is a list of one.
+/// Returns the statements in a list. A single statement counts as a list.
 pub(super) fn statements(node: Node<'_>) -> Vec<Node<'_>> {
     match node.kind() {
         "compound_statement" => named(node),
@@ -492,19 +498,21 @@ pub(super) fn statements(node: Node<'_>) -> Vec<Node<'_>> {
     }
 }
 
-/// Returns the `break` or `continue` that leaves a loop around the node; with `any`, also a `return`.
+/// Returns the `break` or `continue` in a node that leaves a loop around the node. If `any` is set, a `return` counts
+/// too.
 pub(super) fn jump(node: Node<'_>, any: bool) -> Option<Node<'_>> {
     match node.kind() {
         "break_statement" | "continue_statement" | "goto_statement" => Some(node),
         "return_statement" if any => Some(node),
-        // A `break` belongs to the switch, and a `continue` is rare there.
+        // A `break` in a `switch` belongs to the `switch`. A `continue` in one is rare; its form would not compile,
+        // because a piece is in a lambda, and so we would leave it out.
         "lambda_expression" | "for_statement" | "while_statement" | "do_statement" | "for_range_loop"
         | "switch_statement" => None,
         _ => children(node).into_iter().find_map(|child| jump(child, any)),
     }
 }
 
-/// Returns the condition of an `if` that holds nothing but a `return`.
+/// Returns the condition of an `if` that contains nothing but a `return`.
 fn guard(node: Node<'_>) -> Option<Node<'_>> {
     let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "if_statement");
     let (condition, then) = (field("condition")?, field("consequence")?);
@@ -512,13 +520,13 @@ fn guard(node: Node<'_>) -> Option<Node<'_>> {
     (is_plain(condition) && only(then) && field("alternative").is_none()).then_some(condition)
 }
 
-/// Returns whether the parentheses of an `if` hold an expression and nothing else.
+/// Returns true if there is only an expression in the parentheses of an `if`, and no declaration.
 pub(super) fn is_plain(condition: Node<'_>) -> bool {
     let value = condition.named_child(0).filter(|_| condition.named_child_count() == 1);
     value.is_some_and(|value| !value.kind().ends_with("declaration"))
 }
 
-/// Returns whether there is a `return` in the node.
+/// Returns true if there is a `return` in the node.
 pub(super) fn returns(node: Node<'_>) -> bool {
     match node.kind() {
         "return_statement" => true,

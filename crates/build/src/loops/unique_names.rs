@@ -1,4 +1,5 @@
-//! A name of its own for each variable of a kernel, so that the rest of the rewrite may take a name for the variable.
+//! Renames variables until no two in a kernel share a name. Then the rest of the rewrite can identify a variable by its
+//! name.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -12,20 +13,21 @@ use super::steps::{Refusal, Result};
 use super::waits::Waits;
 use crate::parse::{declarators, declared, descendants, has_word, identifiers, visit};
 
-/// A variable of a function.
+/// A variable.
 struct Variable<'a> {
     name: &'a str,
-    /// The text in which the name means it.
+    /// The range that the variable's name is valid in.
     scope: Range<usize>,
-    /// Whether it is memory of the launch's size, which has one name in all functions.
+    /// True if this is shared memory whose size the launch gives. It must keep its name, because all functions share
+    /// it.
     is_extern: bool,
 }
 
-/// Returns a file in which no two variables of a function have one name, each line in its place; `None` if there are no
-/// two such.
+/// Returns the file with the variables of a function renamed. Each line stays in its place. Returns `None` if all names
+/// are different already.
 pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Result<Option<String>> {
     let mut variables = variables(text, function);
-    // The first of a name keeps it.
+    // The first variable with a name keeps it.
     variables.sort_by_key(|variable| !variable.is_extern);
     let mut seen = HashSet::new();
     let again = variables.iter().map(|variable| !seen.insert(variable.name) && !variable.is_extern);
@@ -44,13 +46,13 @@ pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Result<Optio
             let reason = format!("the macro `{user}` could mean one of two variables `{name}`");
             return Err(Refusal { at: scope.start, reason });
         }
-        // The numbers below are those of the calls that are written out.
+        // Smaller numbers are taken by the calls that we inline.
         let mut names = (MOST_REWRITES..).map(|number| format!("gs_{number}_{}", in_users_words(name)));
         own.extend(names.find(|new| taken.insert(new.clone())).map(|new| (index, new)));
     }
     let mut edits: Vec<Edit> = Vec::new();
     for node in descendants(function) {
-        // A name in a template's arguments or in parentheses of its own can read like a type.
+        // In a template's arguments or in extra parentheses, the parser may take a name for a type.
         let qualified = node.parent().is_some_and(|parent| parent.kind() == "qualified_identifier");
         if let ("identifier" | "type_identifier", false) = (node.kind(), qualified) {
             let (name, at) = (&text[node.byte_range()], node.start_byte());
@@ -64,7 +66,7 @@ pub(super) fn own(text: &str, function: Node<'_>, waits: &Waits) -> Result<Optio
     Ok(Some(edits::in_file(text, function, edits)))
 }
 
-/// Returns the variables and parameters of a function, and of the functions in it.
+/// Returns the variables and parameters of a function, including those of lambdas in it.
 fn variables<'a>(text: &'a str, function: Node<'_>) -> Vec<Variable<'a>> {
     let mut variables: Vec<Variable<'a>> = Vec::new();
     for node in descendants(function) {
@@ -80,7 +82,7 @@ fn variables<'a>(text: &'a str, function: Node<'_>) -> Vec<Variable<'a>> {
             visit(declared(declarator), &mut |name| {
                 if name.kind() == "identifier" {
                     let name = &text[name.byte_range()];
-                    // Both sides of an `#if` may declare a variable.
+                    // If both sides of an `#if` declare a variable, it is one variable.
                     let same = |other: &Variable<'_>| other.name == name && other.scope.end == scope.end;
                     if !variables.iter().any(same) {
                         variables.push(Variable { name, scope: scope.clone(), is_extern });
@@ -93,7 +95,7 @@ fn variables<'a>(text: &'a str, function: Node<'_>) -> Vec<Variable<'a>> {
     variables
 }
 
-/// Returns the statement or function in which a declaration's names have their meaning.
+/// Returns the statement or function that limits a declaration's names.
 fn around(declaration: Node<'_>) -> Node<'_> {
     let mut node = declaration;
     while let Some(parent) = node.parent() {
@@ -106,7 +108,7 @@ fn around(declaration: Node<'_>) -> Node<'_> {
             | "switch_statement"
             | "lambda_expression"
             | "function_definition" => return parent,
-            // The parameters of a function that is not defined here.
+            // These are the parameters of a function that is only declared here.
             "declaration" if node.kind() == "function_declarator" => return node,
             _ => node = parent,
         }

@@ -1,4 +1,19 @@
-//! The variables of a kernel that live where its threads meet, and how each is kept.
+//! Decides how to keep each variable that may live across a meeting.
+//!
+//! A variable in a kernel is really one variable per thread. If each had to be an array, loops would mostly load and
+//! store. Often we can do better:
+//!
+//! ```cpp
+//! unsigned first = blockIdx.x * 256;   // the same for all threads: one variable for the block
+//! unsigned i = first + threadIdx.x;    // follows from the index: each loop computes it again
+//! float mine = in[i];                  // may be anything: an array with one value per thread
+//! ```
+//!
+//! To decide that, we assume at first that all variables are the same for all threads. Then we look for reasons against
+//! it: a value that depends on `threadIdx` or on a variable that varies, or a change in a branch that only some threads
+//! take. Each variable that varies may make others vary, so we repeat this until nothing changes. We must be careful:
+//! if we took a variable for uniform and it were not, the kernel would compute something wrong. So everything that we
+//! do not understand counts as varying.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -9,14 +24,14 @@ use super::progression::Course;
 use super::waits::{Macro, Waits, callee};
 use crate::parse::{children, declarators, declared, descendants, identifiers, named};
 
-/// The way in which a variable is kept.
+/// How a variable is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// All threads have one value at any time: one variable of the block.
+    /// All threads have the same value at any time, so the block has one variable.
     Uniform,
-    /// Its value follows from the thread's index and uniform variables: each loop computes it again.
+    /// The value follows from the thread's index and uniform variables, so each loop computes it again.
     Again,
-    /// Each thread has its own: an array, or a variable of the one loop that uses it.
+    /// Each thread has its own value, in an array. If only one loop uses it, it is a variable in that loop.
     Own,
 }
 
@@ -24,28 +39,28 @@ pub(super) enum Kind {
 pub(super) struct Variable<'t> {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// The declaration; a parameter has none.
+    /// The declaration. A parameter has none.
     pub(super) declaration: Option<Node<'t>>,
-    /// The declarator, with a value where the kernel gives one.
+    /// The declarator, with the value if there is one.
     pub(super) declarator: Node<'t>,
-    /// The type as it is written, pointers included.
+    /// The type as you wrote it, including pointers.
     pub(super) ty: String,
     /// The extents, `[4][4]`.
     pub(super) extents: String,
-    /// Whether the type is one that an array can hold: no reference and not `auto`.
+    /// True if an array can hold the type: it is neither a reference nor `auto`.
     pub(super) storable: bool,
-    /// Whether it is `const`, so that no function changes it.
+    /// True if the variable is `const`, because then no function can change it.
     pub(super) constant: bool,
     /// The innermost loop around the declaration.
     pub(super) around: Option<usize>,
-    /// The text in which the name means this variable.
+    /// The range that the name means this variable in.
     pub(super) scope: Range<usize>,
-    /// The way in which the value goes along a row of threads.
+    /// How the value changes along a row of threads.
     pub(super) course: Course,
 }
 
 impl<'t> Variable<'t> {
-    /// Returns the expression that the variable begins with.
+    /// Returns the variable's first value.
     pub(super) fn value(&self) -> Option<Node<'t>> {
         (self.declarator.kind() == "init_declarator")
             .then(|| self.declarator.child_by_field_name("value"))
@@ -53,46 +68,47 @@ impl<'t> Variable<'t> {
     }
 }
 
-/// One place where a variable could change.
+/// A place in the text that could change a variable.
 pub(super) struct Write<'t> {
     pub(super) variable: usize,
-    /// The statement, where the change is all that it does.
+    /// The statement, if it does nothing but this change.
     pub(super) statement: Option<usize>,
-    /// The expressions that determine the new value; `None` where it is unknown.
+    /// The expressions that determine the new value. `None` if we do not know them.
     pub(super) from: Option<Vec<Node<'t>>>,
-    /// Whether something could hold on to the variable's place.
+    /// True if something could keep the variable's address.
     pub(super) lends: bool,
 }
 
-/// The parts of which an expression may be made.
+/// What an expression may consist of.
 struct Allowed<'a> {
     identifier: &'a dyn Fn(Node<'_>) -> bool,
     /// An element of an array.
     read: &'a dyn Fn(Node<'_>) -> bool,
 }
 
-/// The variables of a kernel.
+/// A kernel's variables.
 pub(super) struct Variables<'k, 't> {
     pub(super) waits: &'k Waits,
     pub(super) text: &'t str,
     pub(super) list: Vec<Variable<'t>>,
     by_name: HashMap<String, usize>,
-    /// Names that are declared deeper inside, or by the file as memory.
+    /// Names that may differ between threads, because they are declared further inside or mean memory.
     varying: HashSet<String>,
     /// Arrays in shared memory.
     shared: HashSet<String>,
-    /// The names of the one whose size the launch gives.
+    /// The names of the array whose size the launch gives.
     dynamic: HashSet<String>,
     writes: Vec<Write<'t>>,
-    /// Statements that the whole block executes at once, by their identity, with their places.
+    /// Statements that all threads come to together, unless an `if` around them separates the threads; and the offset
+    /// of each.
     common: HashMap<usize, usize>,
-    /// The `if` statements in which threads meet, and their conditions.
+    /// The `if` statements with meetings inside, and their conditions.
     branches: Vec<(Node<'t>, Node<'t>)>,
-    /// The branches that only some threads of the block enter.
+    /// The branches that only some threads enter.
     apart: Vec<Range<usize>>,
 }
 
-/// Functions whose result follows from their arguments.
+/// Functions whose result only depends on their arguments.
 const PURE: [&str; 14] = [
     "min",
     "max",
@@ -111,7 +127,7 @@ const PURE: [&str; 14] = [
 ];
 
 impl<'k, 't> Variables<'k, 't> {
-    /// Returns no variables.
+    /// Makes an empty list.
     pub(super) fn new(text: &'t str, waits: &'k Waits) -> Self {
         let memory = waits.memory().clone();
         Self {
@@ -129,7 +145,8 @@ impl<'k, 't> Variables<'k, 't> {
         }
     }
 
-    /// Returns the variable that a name means at a place; elsewhere it may be that of a function or a member.
+    /// Returns the variable that a name means at this offset. Elsewhere the name may mean something else, such as a
+    /// function or a member.
     pub(super) fn find(&self, name: &str, at: usize) -> Option<usize> {
         self.by_name.get(name).copied().filter(|&index| self.list[index].scope.contains(&at))
     }
@@ -147,47 +164,48 @@ impl<'k, 't> Variables<'k, 't> {
         self.list.push(variable);
     }
 
-    /// Notes an array of the block's shared memory, whose size the launch may give.
+    /// Adds an array in shared memory. If `is_dynamic` is set, the launch gives its size.
     pub(super) fn share(&mut self, name: &str, is_dynamic: bool) {
         self.dynamic.extend(is_dynamic.then(|| name.to_owned()));
         self.shared.insert(name.to_owned());
         self.varying.insert(name.to_owned());
     }
 
-    /// Returns whether the name is that of an array in shared memory, and of nothing else.
+    /// Returns true if a name means an array in shared memory, and nothing else.
     pub(super) fn is_shared(&self, name: &str) -> bool {
         self.shared.contains(name) && !self.by_name.contains_key(name)
     }
 
-    /// Returns whether the name is one of several for the shared memory whose size the launch gives.
+    /// Returns true if the shared memory whose size the launch gives has several names, and this is one.
     pub(super) fn is_one_of_several(&self, name: &str) -> bool {
         self.dynamic.len() > 1 && self.dynamic.contains(name)
     }
 
-    /// Notes that the whole block executes a statement at once.
+    /// Adds a statement that all threads come to together.
     pub(super) fn common(&mut self, statement: Node<'t>) {
         self.common.insert(statement.id(), statement.start_byte());
     }
 
-    /// Notes an `if` in which threads meet.
+    /// Adds an `if` with meetings inside.
     pub(super) fn branch(&mut self, statement: Node<'t>, condition: Node<'t>) {
         self.branches.push((statement, condition));
     }
 
-    /// Decides how each variable is kept, from all that the kernel's body does.
+    /// Decides how each variable is kept.
     pub(super) fn decide(&mut self, body: Node<'t>) {
         self.nested(body);
         self.writes = self.writes_in(body);
         loop {
             self.find_uniform();
-            // Only some threads execute the statements in a branch that depends on the thread.
+            // If a branch depends on the thread, only some threads execute what is inside. Variables that change there
+            // may vary, so we must look at all of them again.
             let uniform = |condition: Node<'t>| self.is_uniform_condition(condition);
             let apart = self.branches.iter().position(|(_, condition)| !uniform(*condition));
             let Some(apart) = apart else { break };
             let (statement, _) = self.branches.swap_remove(apart);
             self.apart.push(statement.byte_range());
         }
-        // In order: a value can follow from variables above.
+        // We go in order, because a value can depend on variables above it.
         for index in 0..self.list.len() {
             let variable = &self.list[index];
             let again = variable.kind == Kind::Own
@@ -201,12 +219,13 @@ impl<'k, 't> Variables<'k, 't> {
         }
     }
 
-    /// Returns whether all threads of the block find the same in a condition, with its parentheses.
+    /// Returns true if a condition has the same outcome for all threads in the block. The node includes the
+    /// parentheses.
     pub(super) fn is_uniform_condition(&self, condition: Node<'t>) -> bool {
         named(condition).into_iter().all(|child| self.is_uniform(child))
     }
 
-    /// Finds the variables of which all threads have one value.
+    /// Finds the variables that are the same for all threads.
     fn find_uniform(&mut self) {
         for variable in &mut self.list {
             variable.kind = Kind::Uniform;
@@ -232,27 +251,27 @@ impl<'k, 't> Variables<'k, 't> {
         }
     }
 
-    /// Returns whether something could change the variable after its declaration.
+    /// Returns true if something could change the variable after its declaration.
     fn is_written(&self, variable: usize) -> bool {
         self.writes.iter().any(|write| write.variable == variable)
     }
 
-    /// Returns whether something could hold on to the variable's place.
+    /// Returns true if something could keep the variable's address.
     pub(super) fn is_lent(&self, variable: usize) -> bool {
         self.writes.iter().any(|write| write.variable == variable && write.lends)
     }
 
-    /// Returns whether the variable changes in its place: a part of it, or by something that could hold on to it.
+    /// Returns true if a part of the variable could change, or if something could change it through its address.
     pub(super) fn is_addressed(&self, variable: usize) -> bool {
         self.writes.iter().any(|write| write.variable == variable && write.from.is_none())
     }
 
-    /// Returns the variables that something inside of `node` could change.
+    /// Returns the variables that `node` could change.
     pub(super) fn written_in(&self, node: Node<'t>) -> HashSet<usize> {
         self.writes_in(node).into_iter().map(|write| write.variable).collect()
     }
 
-    /// Returns the variables whose names are inside of `node`.
+    /// Returns the variables that `node` mentions.
     pub(super) fn mentioned_in(&self, node: Node<'_>) -> HashSet<usize> {
         let words = self.waits.words(self.text, node);
         words.iter().filter_map(|word| self.find(word, node.start_byte())).collect()
@@ -270,8 +289,8 @@ impl<'k, 't> Variables<'k, 't> {
             && write.from.as_ref().is_some_and(|from| from.iter().all(|node| self.is_uniform(*node)))
     }
 
-    /// Returns whether all threads of the block find the same value, if they look for it between the same two meetings:
-    /// another thread that changes memory in between would be a data race.
+    /// Returns true if all threads get the same value, as long as they ask between the same two meetings. Memory cannot
+    /// change in between, because that would be a data race.
     pub(super) fn is_uniform(&self, node: Node<'_>) -> bool {
         let common = |name: Node<'_>| {
             if let Some(index) = self.meant(name) {
@@ -284,15 +303,14 @@ impl<'k, 't> Variables<'k, 't> {
         self.is_simple(node, &Allowed { identifier: &common, read: &read })
     }
 
-    /// Returns whether an expression that is uniform reads memory.
+    /// Returns true if a uniform expression reads memory.
     pub(super) fn reads_memory(&self, node: Node<'_>) -> bool {
         node.kind() == "subscript_expression"
             || node.kind() == "identifier" && self.is_shared(&self.text[node.byte_range()])
             || children(node).into_iter().any(|child| self.reads_memory(child))
     }
 
-    /// Returns whether all threads name the same place in memory: one in an array of the block, or behind a pointer that
-    /// they have in common.
+    /// Returns true if all threads mean the same place in memory: in a shared array, or behind a uniform pointer.
     fn is_common_place(&self, place: Node<'_>) -> bool {
         let (Some(array), Some(index)) =
             (place.child_by_field_name("argument"), place.child_by_field_name("indices"))
@@ -309,22 +327,22 @@ impl<'k, 't> Variables<'k, 't> {
             && named(index).into_iter().all(|index| self.is_uniform(index))
     }
 
-    /// Returns whether an expression has one value for all threads of a row.
+    /// Returns true if an expression is the same for all threads in a row.
     pub(super) fn is_fixed_in_row(&self, node: Node<'_>) -> bool {
         self.follows(node) && !self.depends_on_x(node)
     }
 
-    /// Returns whether an expression follows from the thread's index and differs between threads.
+    /// Returns true if an expression follows from the thread's index and differs between threads.
     pub(super) fn is_index(&self, node: Node<'_>) -> bool {
         self.follows(node) && !self.is_uniform(node)
     }
 
-    /// Returns whether an expression has the same value whenever a thread evaluates it.
+    /// Returns true if an expression has the same value whenever a thread evaluates it.
     fn follows(&self, node: Node<'_>) -> bool {
         self.follows_with(node, None)
     }
 
-    /// Returns the same where a counter is known to have one value.
+    /// Returns the same as [`follows`](Self::follows), but treats `counter` as fixed.
     pub(super) fn follows_with(&self, node: Node<'_>, counter: Option<&str>) -> bool {
         let fixed = |name: Node<'_>| match self.meant(name).map(|index| (index, self.list[index].kind)) {
             Some((index, Kind::Uniform)) => !self.is_written(index),
@@ -337,7 +355,7 @@ impl<'k, 't> Variables<'k, 't> {
         self.is_simple(node, &Allowed { identifier: &fixed, read: &|_| false })
     }
 
-    /// Returns whether an expression only computes, from parts that are `allowed`.
+    /// Returns true if an expression only computes, and only from parts that are `allowed`.
     fn is_simple(&self, node: Node<'_>, allowed: &Allowed<'_>) -> bool {
         match node.kind() {
             "number_literal"
@@ -353,7 +371,7 @@ impl<'k, 't> Variables<'k, 't> {
             "identifier" => match self.waits.macro_of(&self.text[node.byte_range()]) {
                 Macro::None => (allowed.identifier)(node),
                 Macro::Varies => false,
-                // Constants alone, if no word means one of the kernel's variables.
+                // The macro consists of constants, unless one of its words means a variable in the kernel.
                 Macro::Of(words) => {
                     !words.iter().any(|word| self.by_name.contains_key(word) || self.varying.contains(word))
                 }
@@ -383,7 +401,7 @@ impl<'k, 't> Variables<'k, 't> {
         }
     }
 
-    /// Returns whether a macro only computes with its values, constants and such functions.
+    /// Returns true if a macro only computes, from its arguments, constants and functions in [`PURE`].
     fn computes(&self, name: &str) -> bool {
         let known = |word: &String| {
             word.starts_with(|c: char| c.is_ascii_digit())
@@ -396,7 +414,8 @@ impl<'k, 't> Variables<'k, 't> {
         }
     }
 
-    /// Returns whether a node leaves its arguments as they are. A function object could change them.
+    /// Returns true if a call cannot change its arguments. If the name may be a variable, it could be a function
+    /// object, and that could do anything.
     pub(super) fn keeps_arguments(&self, call: Node<'_>) -> bool {
         let is_object = |name| self.by_name.contains_key(name) || self.varying.contains(name);
         // A constructor could take a reference.
@@ -404,7 +423,7 @@ impl<'k, 't> Variables<'k, 't> {
             || self.waits.keeps_arguments(self.text, call) && !callee(self.text, call).is_some_and(is_object)
     }
 
-    /// Returns the type to which what reads like a call converts its value: `int(x)`, or `(T)(x)` with a variable's type.
+    /// Returns the type, if a call is really a conversion: `int(x)`, or `(T)(x)` if some variable has the type `T`.
     pub(super) fn type_of_cast(&self, call: Node<'_>) -> Option<&'t str> {
         let function = call.child_by_field_name("function").filter(|_| call.kind() == "call_expression")?;
         let name =
@@ -414,7 +433,7 @@ impl<'k, 't> Variables<'k, 't> {
             .then_some(name)
     }
 
-    /// Notes the variables that are declared inside of loops over threads, which no uniform expression can mean.
+    /// Adds the names that are declared inside of loops over threads. A uniform expression must not mention them.
     fn nested(&mut self, body: Node<'t>) {
         self.varying.insert("threadIdx".to_owned());
         let mut names = HashSet::new();

@@ -1,4 +1,11 @@
-//! The functions and macros by which a thread waits for others.
+//! Finds out which functions and macros can make a thread wait for others.
+//!
+//! A kernel may call `sync_all()`, which calls `__syncthreads()`, or use a macro that does. So we read your file, your
+//! headers and ours, collect which function calls which, and go back from the functions that wait to everything that
+//! leads to them. We also collect what the rest of the rewrite needs to know about names: which functions read
+//! `threadIdx` or take references, and which macros change something or read memory. All of this is by name. If two
+//! functions share a name, they count as one, so the answer may be "it can wait" for a call that never does. It must
+//! not be the other way round.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -12,7 +19,7 @@ use crate::parse::{
     declarators, declared, descendants, function_name, has_word, identifiers, reach, tree, visit,
 };
 
-/// The functions of the device headers that call the backend to wait, and those that macros define.
+/// The functions in the device headers that wait. Some are defined by macros, so we could not find them by their calls.
 const ROOTS: [&str; 16] = [
     "gs_cpu_barrier",
     "gs_cpu_warp",
@@ -34,19 +41,19 @@ const ROOTS: [&str; 16] = [
 
 type Words = HashSet<String>;
 
-/// The names that each function calls and mentions, and the words of each macro.
+/// What each function calls and mentions, and the words in each macro.
 #[derive(Clone, Default)]
 struct Names {
     calls: HashMap<String, Words>,
     mentions: HashMap<String, Words>,
     macros: HashMap<String, Words>,
-    /// The words of each macro that mean something where the macro stands: no parameters, and no members.
+    /// The words in each macro that have a meaning at its use: neither parameters nor members.
     free: HashMap<String, Words>,
-    /// Functions with a parameter that is a reference.
+    /// Functions with a reference parameter.
     references: Words,
-    /// The macros that change something.
+    /// Macros that change something.
     changing: Words,
-    /// The macros that could read memory.
+    /// Macros that could read memory.
     reading: Words,
 }
 
@@ -80,7 +87,7 @@ impl Names {
         }
     }
 
-    /// Notes whether something is assigned in a macro, and whether the macro could read memory.
+    /// Finds out if a macro assigns something, and if it could read memory.
     fn look_into(&mut self, name: String, value: &str) {
         let compares =
             ["==", "<=", ">=", "!="].iter().fold(value.to_owned(), |value, op| value.replace(op, ""));
@@ -92,7 +99,7 @@ impl Names {
         }
     }
 
-    /// Returns the names of functions and macros that lead to one of the roots.
+    /// Returns the functions and macros that lead to one of the roots.
     fn leading_to(&self, roots: impl IntoIterator<Item = &'static str>) -> Words {
         let roots = roots.into_iter().map(str::to_owned).collect();
         grown(roots, |waiting| {
@@ -105,7 +112,7 @@ impl Names {
     }
 }
 
-/// Returns words, with the `more` that follow from those that there are.
+/// Adds words until `more` finds none to add.
 fn grown(mut words: Words, more: impl Fn(&Words) -> Words) -> Words {
     loop {
         let before = words.len();
@@ -116,31 +123,31 @@ fn grown(mut words: Words, more: impl Fn(&Words) -> Words) -> Words {
     }
 }
 
-/// The meaning of a name as a macro.
+/// What a name means as a macro.
 pub(super) enum Macro {
-    /// It is none.
+    /// It is not a macro.
     None,
     /// It could read memory or the thread's index.
     Varies,
-    /// It leads to these words alone, its own name among them.
+    /// It leads only to these words, including its own name.
     Of(Words),
 }
 
-/// The functions and macros of a file, its headers and ours, by whether a thread can wait in them.
+/// What we know about the functions and macros in a file, its headers and ours.
 pub(super) struct Waits {
     waiting: Words,
     /// Functions that read `threadIdx`.
     indexed: Words,
-    /// All names; macros of ours neither change anything nor read memory.
+    /// All names. We know that our own macros neither change anything nor read memory.
     names: Names,
-    /// The functions of the user's.
+    /// Your functions.
     functions: Words,
-    /// The variables in memory that kernels can change.
+    /// Variables in memory that kernels can change.
     memory: Words,
 }
 
 impl Waits {
-    /// Reads a file and the texts of the user's headers.
+    /// Reads a file and your headers.
     pub(super) fn collect<'a>(
         text: &str,
         root: Node<'_>,
@@ -170,13 +177,13 @@ impl Waits {
         Ok(Self { waiting, indexed, names, functions, memory })
     }
 
-    /// Returns whether a function of this name could change its arguments.
+    /// Returns true if a function with this name could change its arguments.
     pub(super) fn takes_references(&self, name: &str) -> bool {
         self.names.references.contains(name) || matches!(name, "swap" | "exchange" | "get" | "tie" | "ref")
     }
 
-    /// Returns whether a node leaves its arguments as they are: it makes a number or a variable, or calls a function without
-    /// references and no macro that changes something.
+    /// Returns true if a node cannot change its arguments: it makes a number or a variable, or it calls a function
+    /// without references, and not a macro that changes something.
     pub(super) fn keeps_arguments(&self, text: &str, call: Node<'_>) -> bool {
         let function = call.child_by_field_name("function");
         call.kind() != "call_expression"
@@ -201,7 +208,7 @@ impl Waits {
         if words.iter().any(|word| varies(word) || calls(word)) { Macro::Varies } else { Macro::Of(words) }
     }
 
-    /// Returns the words that the macros in a text put there, each with one such macro.
+    /// Returns the words that come from macros in a text, each with one macro that it comes from.
     pub(super) fn in_macros(&self, text: &str, node: Node<'_>) -> HashMap<String, String> {
         let mut words = Words::new();
         identifiers(text, node, &mut words);
@@ -212,25 +219,25 @@ impl Waits {
         found
     }
 
-    /// Returns the words that a macro puts where it stands; none if the name is no macro's.
+    /// Returns the words that a macro adds to the text. Returns none if the name is not a macro.
     pub(super) fn free_of(&self, name: &str) -> Words {
         let mut free = self.names.free.get(name).cloned().unwrap_or_default();
         reach(&mut free, &self.names.free);
         free
     }
 
-    /// Returns whether the name is that of a macro that changes something.
+    /// Returns true if the name is a macro that changes something.
     pub(super) fn changes(&self, name: &str) -> bool {
         self.leads(name, &self.names.changing)
     }
 
-    /// Returns whether the name is that of a macro that could read memory.
+    /// Returns true if the name is a macro that could read memory.
     pub(super) fn reads(&self, name: &str) -> bool {
         self.leads(name, &self.names.reading)
     }
 
-    /// Returns whether a name is none that could touch memory by itself: no macro that does more than compute with values,
-    /// and no function of the user's.
+    /// Returns true if a name cannot touch memory by itself: it is not one of your functions, and not a macro that does
+    /// more than compute.
     pub(super) fn is_plain(&self, name: &str) -> bool {
         let plain = |word: &str| !self.memory.contains(word) && !self.functions.contains(word);
         !self.changes(name)
@@ -239,7 +246,7 @@ impl Waits {
             && self.free_of(name).iter().all(|word| plain(word))
     }
 
-    /// Returns whether a macro is one of these, or leads to one.
+    /// Returns true if a macro is one of these, or leads to one.
     fn leads(&self, name: &str, macros: &Words) -> bool {
         macros.contains(name) || !self.free_of(name).is_disjoint(macros)
     }
@@ -250,31 +257,31 @@ impl Waits {
         words.remove("return").or_else(|| words.remove("goto"))
     }
 
-    /// Returns whether a function that `node` calls, itself or in a macro, reads `threadIdx`.
+    /// Returns true if a function that `node` calls, directly or in a macro, reads `threadIdx`.
     pub(super) fn read_index(&self, text: &str, node: Node<'_>) -> bool {
         let mut calls = Words::new();
         called(text, node, &mut calls);
-        // A call in which threads meet is replaced by something else.
+        // Calls that make threads meet are replaced, so they do not count.
         calls.retain(|name| !self.waiting.contains(name));
         let mut own = Words::new();
         identifiers(text, node, &mut own);
         let macros = own.iter().filter_map(|word| self.names.macros.get(word)).flatten();
-        // An operator is called without its name, and a failed assertion names its thread.
+        // We cannot see calls of operators, and a failed assertion names its thread.
         self.indexed.iter().any(|name| name.starts_with("operator"))
             || calls.iter().chain(macros).any(|word| word == "assert" || self.indexed.contains(word))
     }
 
-    /// Returns whether a thread can wait in an operator, which is called without its name.
+    /// Returns true if a thread can wait in an operator. We cannot see where one is called.
     pub(super) fn in_operators(&self) -> bool {
         self.waiting.iter().any(|name| name.starts_with("operator"))
     }
 
-    /// Returns the first call, or use of a macro, in which a thread can wait.
+    /// Returns the first call, or use of a macro, that can make a thread wait.
     pub(super) fn first<'t>(&self, text: &str, node: Node<'t>) -> Option<Node<'t>> {
         self.first_beside(text, node, |_| false)
     }
 
-    /// Returns the same beside the nodes that are `known`, with all that is in them.
+    /// Returns the same, but skips nodes that are `known`, with everything inside them.
     pub(super) fn first_beside<'t>(
         &self,
         text: &str,
@@ -300,8 +307,8 @@ impl Waits {
         found
     }
 
-    /// Returns the identifiers of `node` that may name variables, and those of the macros among them. The name of a member
-    /// does not, as the `x` of `threadIdx.x`.
+    /// Returns the identifiers in `node` that may mean variables, including those from macros. A member's name does
+    /// not, for example the `x` in `threadIdx.x`.
     pub(super) fn words(&self, text: &str, node: Node<'_>) -> Words {
         let mut words = Words::new();
         for leaf in descendants(node).filter(|node| node.child_count() == 0) {
@@ -315,7 +322,7 @@ impl Waits {
     }
 }
 
-/// Returns the words of a macro that are neither its parameters nor members.
+/// Returns the words in a macro that are neither parameters nor members.
 fn free(text: &str, definition: Node<'_>) -> Words {
     let (mut parameters, mut words) = (Words::new(), Words::new());
     if let Some(list) = definition.child_by_field_name("parameters") {
@@ -330,7 +337,7 @@ fn free(text: &str, definition: Node<'_>) -> Words {
     words
 }
 
-/// Returns what the device headers of this crate define.
+/// Returns what our device headers define.
 fn ours() -> Result<&'static Names> {
     static OURS: OnceLock<Names> = OnceLock::new();
     if let Some(names) = OURS.get() {
@@ -365,7 +372,7 @@ fn called(text: &str, body: Node<'_>, words: &mut Words) {
     words.extend(calls.filter_map(|call| callee(text, call)).map(str::to_owned));
 }
 
-/// Notes the variables of a file in memory that kernels can change.
+/// Collects a file's variables in memory that kernels can change.
 fn gather_memory(text: &str, root: Node<'_>, memory: &mut Words) {
     visit(root, &mut |node| {
         if node.kind() == "declaration" {

@@ -1,4 +1,7 @@
-//! The places of a kernel where its variables could change.
+//! Finds the places in a kernel that could change a variable.
+//!
+//! C++ has many ways to do that: an assignment, `++`, a reference, an address, a lambda, a method, a macro. If we are
+//! not sure, the answer must be "it could change".
 
 use tree_sitter::Node;
 
@@ -8,7 +11,7 @@ use super::waits::{Macro, Waits};
 use crate::parse::{children, descendants};
 
 impl<'t> Variables<'_, 't> {
-    /// Returns the places inside of `body` where variables could change.
+    /// Returns the places in `body` that could change variables.
     pub(super) fn writes_in(&self, body: Node<'t>) -> Vec<Write<'t>> {
         let text = self.text;
         let mut writes = Vec::new();
@@ -25,7 +28,7 @@ impl<'t> Variables<'_, 't> {
             });
             let statement = statement.map(|statement| statement.id());
             let mut write = |target: Option<Node<'t>>, from: Option<Vec<Node<'t>>>| {
-                // An element or a field is only a part: its variable has no single value.
+                // If only an element or a field changes, the variable's value does not follow from the right side.
                 let whole = target.filter(|target| target.kind() == "identifier");
                 let whole = whole.and_then(|name| self.meant(name));
                 let lends = from.is_none();
@@ -48,7 +51,7 @@ impl<'t> Variables<'_, 't> {
                     write(node.child_by_field_name("argument"), None);
                 }
                 "call_expression" => {
-                    // A function could take a reference, and a function object is a variable.
+                    // A function could take a reference. If the name is a variable, it could be a function object.
                     let known = self.keeps_arguments(node);
                     let arguments = node.child_by_field_name("arguments").map(children).unwrap_or_default();
                     let constant = |node: &Node<'_>| {
@@ -83,8 +86,8 @@ impl<'t> Variables<'_, 't> {
         writes
     }
 
-    /// Returns the variables that could change where an expression is changed. The memory that a pointer leads to is no
-    /// part of the pointer.
+    /// Returns the variables that change if this expression is changed. If it is memory behind a pointer, the pointer
+    /// itself does not change.
     fn changed(&self, target: Node<'_>) -> Vec<usize> {
         let field = |name| target.child_by_field_name(name);
         match target.kind() {
@@ -100,7 +103,8 @@ impl<'t> Variables<'_, 't> {
                 });
                 changed
             }
-            // A macro with values: the values may be the target too, but an integer beside brackets is an index.
+            // For a macro with arguments, an argument may be what changes. But if the macro has brackets, an integer is
+            // only an index.
             "call_expression" => {
                 let Some(name) = field("function").filter(|name| self.is_macro(*name)) else {
                     return Vec::new();
@@ -127,15 +131,15 @@ impl<'t> Variables<'_, 't> {
         !matches!(self.waits.macro_of(&self.text[name.byte_range()]), Macro::None)
     }
 
-    /// Returns the variables that a macro mentions where it stands.
+    /// Returns the variables that a macro mentions at this use.
     pub(super) fn in_macro(&self, name: Node<'_>) -> Vec<usize> {
         let words = self.waits.free_of(&self.text[name.byte_range()]);
         words.iter().filter_map(|word| self.find(word, name.start_byte())).collect()
     }
 }
 
-/// Returns the number of places inside of `node` that change a variable of this name, could do so, or declare another one. `keeps`
-/// says of a call, or of another node with arguments, whether it leaves them as they are.
+/// Returns how many places in `node` change a variable with this name, could change it, or declare another one. `keeps`
+/// says if a call, or another node with arguments, cannot change its arguments.
 pub(super) fn changes<'t>(
     text: &str,
     waits: &Waits,
@@ -166,14 +170,14 @@ pub(super) fn changes<'t>(
     descendants(node).filter(is_change).count()
 }
 
-/// Returns the value to which a reference is bound.
+/// Returns what a reference refers to.
 fn bound_to(reference: Node<'_>) -> Option<Node<'_>> {
     let declaration = reference.parent()?;
     declaration.child_by_field_name("value").or_else(|| declaration.child_by_field_name("right"))
 }
 
-/// Returns the variable of which an expression is a part, as `v` of `v.a[i].x`. An element of what a name itself leads to
-/// is a part of nothing.
+/// Returns the variable that an expression is a part of, for example `v` for `v.a[i].x`. For `p[i]` there is none,
+/// because the memory behind `p` is not part of it.
 fn whole_of(node: Node<'_>) -> Node<'_> {
     let inner = match node.kind() {
         "parenthesized_expression" => node.named_child(0),

@@ -32,7 +32,7 @@ const MARKS: [&str; 25] = [
     "~", "!", "(", ")", "?", ":",
 ];
 
-/// How deeply expressions may nest before we give up.
+/// How deeply expressions may nest before we give up. A file must not be able to overflow our stack.
 const MAX_DEPTH: usize = 64;
 
 fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
@@ -146,7 +146,7 @@ impl Parser<'_, '_> {
                 Some((self.value)(Name::Value(&name)))
             }
             Token::Mark("(") => {
-                // A cast to an integer type changes no value that matters here.
+                // We may ignore a cast to an integer type, because it changes no value that matters here.
                 let start = self.at;
                 if let Some(words) = self.words_until_close()
                     && words.split(' ').all(|word| INTEGERS.contains(&word))

@@ -29,7 +29,7 @@ pub(super) enum Constant {
     Text(String, String),
     Value(i128),
     /// The name has two definitions with different values. A compiler sees one of them, depending on the
-    /// file's `#if`s.
+    /// file's `#if`s, so we cannot tell which.
     Ambiguous,
 }
 

@@ -3,7 +3,7 @@
 //! Many CUDA files contain kernels together with the host code that launches them. When a host compiler
 //! builds kernels for the CPU, it cannot read `<<<…>>>` or the vendor's host interface, and the kernels need
 //! neither. So we leave out functions and variables that no device code names. We compare names without
-//! scopes or overloads, which is safe: at worst we keep a function that nobody needs.
+//! scopes or overloads. That is safe, because at worst we keep a function that is not needed.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -223,7 +223,7 @@ impl Items<'_> {
                 new.extend(self.list[index].words.iter().map(String::as_str));
             }
         }
-        // If we leave out a name, whatever uses it must go too.
+        // If we leave out a name, we must also leave out whatever uses it.
         let stays = |item: &Item, kept: bool, gone: &HashSet<&str>| {
             let needs_host = || item.words.iter().any(|word| is_host(word) || gone.contains(&**word));
             kept || item.kind == Kind::Other && !needs_host()

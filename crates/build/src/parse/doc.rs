@@ -19,7 +19,8 @@ pub(super) struct DocLine {
 pub(super) struct Docs<'a> {
     pub(super) source: &'a SourceFile,
     blocks: Vec<Block>,
-    /// Contracts in ordinary comments, and the offsets at which those comments end.
+    /// Contracts in ordinary comments, each with the offset of its end. They have no effect, so we must warn
+    /// you.
     ordinary: Vec<(Range<usize>, usize)>,
     /// The file's text with everything blanked out except doc comments.
     pub(super) blanked: String,
@@ -45,7 +46,7 @@ impl<'a> Docs<'a> {
         });
         let mut blocks: Vec<Block> = Vec::new();
         let mut all: Vec<(Range<usize>, usize)> = Vec::new();
-        // The contract in the ordinary comments above, and the offset at which they end.
+        // The contract in the ordinary comments above, and the offset of their end.
         let mut ordinary: Option<(Range<usize>, usize)> = None;
         for range in comments {
             let Some(mut lines) = doc_lines(&source.text, range.clone()) else {
@@ -91,8 +92,8 @@ impl<'a> Docs<'a> {
         self.ordinary.iter().find(|(_, end)| above(*end)).map(|(contract, _)| contract.clone())
     }
 
-    /// Returns an error for each contract line that belongs to no kernel, because it would silently check
-    /// nothing.
+    /// Returns an error for each contract line that belongs to no kernel. You would think that it is checked,
+    /// but it could not be.
     pub(super) fn unused_contracts(&self) -> Vec<Diagnostic> {
         let is_contract =
             |line: &DocLine| matches!(line.contract, Some((LineKind::Requires | LineKind::Covers, _)));

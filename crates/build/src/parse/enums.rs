@@ -44,7 +44,7 @@ impl<'a> Types<'a> {
         Ok(Enum { name: self.rust_name(cpp, place)?, cpp: cpp.to_owned(), docs, repr, values })
     }
 
-    /// Returns the enumerators with their values; `None` if a value is unknown.
+    /// Returns the enumerators with their values, or `None` if we cannot compute one.
     pub(super) fn enumerators(&mut self, body: Place<'a>, scope: &str) -> Vec<(String, Option<i128>)> {
         let mut next = Some(0);
         let mut enumerators: Vec<(String, Option<i128>)> = Vec::new();

@@ -37,7 +37,7 @@ impl<'a> File<'a> {
     ) {
         match place.node.kind() {
             "declaration" => return self.global(place, context, globals),
-            // Variables in here have no address that a program could ask for.
+            // The host cannot ask for the address of a variable in here.
             "function_definition"
             | "template_declaration"
             | "struct_specifier"
@@ -88,7 +88,7 @@ impl<'a> File<'a> {
                 self.warn_in(place.source, declarator.start_byte(), &warning);
             }
             let path = scope(place) + name;
-            // A compiler may not see what is inside an `#if`.
+            // Some compilers may not see what is inside an `#if`.
             if context.conditional || globals.iter().any(|(known, _)| known.path == path) {
                 continue;
             }
@@ -138,7 +138,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Returns the names of a variable's methods.
+/// Returns the method names for a variable.
 fn methods_of(global: &Global) -> Vec<String> {
     let setter = global.constant.then(|| format!("set_{}", global.name));
     std::iter::once(global.name.clone()).chain(setter).collect()

@@ -187,8 +187,8 @@ impl<'a> File<'a> {
         None
     }
 
-    /// Returns the instances of a template, or nothing if one was refused. `listed` is the text of the
-    /// kernel's `types:` lines.
+    /// Returns the instances of a template, or nothing if one was refused. `listed` is the text from the
+    /// `types:` lines.
     fn of_template(
         &mut self,
         declaration: Node<'a>,
@@ -458,7 +458,7 @@ fn in_rust(arguments: &[Argument]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Reads an argument for a template parameter. `place` is where it was written.
+/// Reads an argument for a template parameter. `place` is the node to blame in an error.
 pub(super) fn argument<'a>(
     types: &mut Types<'a>,
     template: &Template,

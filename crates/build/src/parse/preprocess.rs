@@ -1,7 +1,7 @@
-//! The text that we read types from: macros, conditions and includes of a file and the user's own headers.
+//! The text that we read types from: macros, conditions and includes of a file and your headers.
 //!
 //! This is not a preprocessor, because it expands nothing. It follows `#include`, notes every `#define`, and
-//! drops what an `#if` excludes, if the condition depends only on the user's own macros. A macro counts as
+//! drops what an `#if` excludes, if the condition depends only on your own macros. A macro counts as
 //! undefined if neither the files nor the build's options define it, unless its name looks like one that
 //! compilers or vendors define. If we guess wrong, the build fails, because each compiler asserts the
 //! resulting types.
@@ -19,7 +19,7 @@ use crate::diagnostic::{Result, SourceFile};
 use crate::headers::{Included, includes};
 use crate::names::places_of;
 
-/// One of the user's headers.
+/// One of your headers.
 pub(crate) struct Helper {
     pub(crate) source: SourceFile,
     /// Where the file and its headers include this one.
@@ -78,7 +78,7 @@ impl Macros {
         self.current.insert(name.to_owned(), value);
     }
 
-    /// Returns whether an `#if` is true; `None` if it depends on the compiler.
+    /// Returns the value of an `#if`, or `None` if it depends on the compiler and we cannot know.
     fn condition(&self, text: &str, depth: usize) -> Option<i128> {
         if depth > MAX_DEPTH {
             return None;
@@ -145,8 +145,8 @@ fn is_foreign(name: &str) -> bool {
 }
 
 impl<'s> Parts<'s> {
-    /// Reads `source` and the `helpers` that it includes, in the order in which a compiler would. `defines`
-    /// come from the build script.
+    /// Reads `source` and the `helpers` that it includes, in the same order as a compiler. `defines` come
+    /// from the build script.
     pub(super) fn read(
         source: &'s SourceFile,
         helpers: &'s [Helper],
@@ -160,7 +160,7 @@ impl<'s> Parts<'s> {
         Ok(parts)
     }
 
-    /// Returns the root of the file's own tree.
+    /// Returns the root node of the file itself.
     pub(super) fn root(&self) -> Node<'_> {
         // The file itself is read last.
         self.files[self.files.len() - 1].tree.root_node()
@@ -282,7 +282,7 @@ impl Condition {
     fn next(&mut self, value: Option<i128>) {
         self.known &= value.is_some();
         self.active = value != Some(0);
-        // After a condition that only compilers know, no branch is certain.
+        // After a condition that only compilers know, we can be certain of no branch.
         self.taken |= self.known && self.active;
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn is_in(text: &str) -> bool {
     text.contains("__shared__") || text.contains(HIP_DYNAMIC_SHARED)
 }
 
-/// Returns every use of HIP's macro in a text: its place, type and name.
+/// Returns place, type and name for every use of that macro in a text.
 pub(crate) fn hip_arrays(text: &str) -> impl Iterator<Item = (Range<usize>, &str, &str)> {
     text.match_indices(HIP_DYNAMIC_SHARED).filter_map(|(at, word)| {
         let open = at + word.len();

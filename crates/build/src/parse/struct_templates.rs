@@ -30,7 +30,7 @@ impl<'a> Types<'a> {
             return;
         };
         let Some(name) = node.child_by_field_name("name") else { return };
-        // A specialisation may have other members.
+        // A specialisation may have other members, so we could not tell which struct a kernel means.
         let is_special = name.kind() == "template_type";
         if node.child_by_field_name("body").is_none() && !is_special {
             return;
@@ -70,7 +70,7 @@ impl<'a> Types<'a> {
         if let Some(known) = self.known(&full) {
             return Ok(known);
         }
-        // Inside the struct only its own names count, not those of a kernel's template.
+        // Inside the struct only its own names count. It cannot see the parameters of a kernel template.
         let names = parameters.into_iter().map(|parameter| parameter.template.name);
         let own: HashMap<_, _> = names.zip(arguments).collect();
         let outer = std::mem::replace(&mut self.substituted, own);

@@ -199,13 +199,14 @@ fn declares_function(node: Node<'_>) -> bool {
     descendants(node).any(|node| node.kind() == "function_declarator" && !is_pointer(node))
 }
 
-/// The largest alignment that we support. Memory for kernels always has at least this alignment.
+/// The largest alignment that we can support. Memory for kernels always has at least this alignment.
 const MAX_ALIGN: usize = 128;
 
-/// The size at which we give up on a struct.
+/// A struct must be smaller than this, or we give up.
 pub(crate) const MAX_SIZE: usize = 1 << 40;
 
-/// Returns the single field that represents a union in Rust.
+/// Returns the single field that represents a union in Rust. We cannot know which member is valid, so the
+/// field is an array of integers, as large as the union's alignment allows.
 fn words(size: usize, align: usize) -> Field {
     let word =
         [Scalar::U64, Scalar::U32, Scalar::U16].into_iter().find(|word| align.is_multiple_of(word.size()));

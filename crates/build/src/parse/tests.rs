@@ -1,4 +1,4 @@
-//! How we read a file, and every way in which we refuse one.
+//! How we read a file, and every reason to refuse one.
 
 mod bodies;
 mod contracts;

@@ -1,5 +1,5 @@
 //! C++ types that Rust can name: scalars, short vectors, enums, structs, and aliases of these, from the file
-//! and the user's own headers.
+//! and your headers.
 
 use std::collections::HashMap;
 
@@ -106,7 +106,8 @@ pub(super) struct Types<'a> {
     pub(super) used: Vec<Definition>,
     /// The names of the 16-bit floating-point types that kernels refer to.
     pub(super) halves: Vec<(Scalar, String)>,
-    /// The names that we are resolving right now, to detect cycles.
+    /// The names that we are resolving right now. If one comes up again, the definition is circular, and we
+    /// must stop.
     open: Vec<String>,
     /// Struct templates by name; `None` if there is a specialisation or a second definition.
     pub(super) templates: HashMap<String, Option<StructTemplate<'a>>>,
@@ -543,7 +544,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// The longest array that we accept.
+/// The longest array that we can accept.
 const MAX_LENGTH: usize = 1 << 32;
 
 /// Returns the size of a type that needs no declaration.

@@ -14,7 +14,7 @@ const LOOP: &str = "GS_FOR_EACH";
 
 /// Our portable header's grid barrier.
 const GRID_BARRIER: &str = "grid_barrier";
-/// Names in the vendors' cooperative groups that stand for a grid, and names that wait.
+/// Names in the vendors' cooperative groups that may stand for a grid, and names that wait.
 const GRID_GROUPS: [&str; 4] = ["this_grid", "grid_group", "this_multi_grid", "multi_grid_group"];
 const GROUP_WAITS: [&str; 3] = ["sync", "barrier_arrive", "barrier_wait"];
 
@@ -25,12 +25,12 @@ pub(super) struct Uses {
     /// Function bodies.
     functions: HashMap<String, Words>,
     /// Everything that a name can stand for: functions with their heads, macros, types, and initialised
-    /// variables.
+    /// variables. We look at names only, so two functions with the same name count as one.
     all: HashMap<String, Words>,
 }
 
 impl Uses {
-    /// Reads the file and the user's own headers, given as texts and root nodes.
+    /// Reads the file and your headers, given as texts and root nodes.
     pub(super) fn collect(texts: &[(&str, Node<'_>)]) -> Self {
         let mut uses = Self { functions: HashMap::new(), all: HashMap::new() };
         for (text, root) in texts {

@@ -47,7 +47,7 @@ pub(crate) fn kernels(code_object: &[u8]) -> Result<HashMap<String, Kernel>, Str
     Err("the code object has no notes".to_owned())
 }
 
-/// Returns the symbols of a code object's variables, as far as the driver can find them.
+/// Returns the symbols of all variables in a code object that the driver can find.
 pub(crate) fn variables(code_object: &[u8]) -> Vec<String> {
     let Ok(file) = ElfFile64::<Endianness>::parse(code_object) else { return Vec::new() };
     super::variables(file.dynamic_symbols())

@@ -38,7 +38,7 @@ pub(crate) fn kernels(cubin: &[u8]) -> Result<HashMap<String, Kernel>, String> {
     Ok(kernels)
 }
 
-/// Returns the symbols of a cubin's variables.
+/// Returns the symbols of all variables in a cubin.
 pub(crate) fn variables(cubin: &[u8]) -> Vec<String> {
     let Ok(file) = object::File::parse(cubin) else { return Vec::new() };
     super::variables(file.symbols())

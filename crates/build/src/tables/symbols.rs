@@ -1,4 +1,4 @@
-//! Finds the symbols under which compilers put kernels into images.
+//! Finds the symbols that compilers give to kernels in images.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
@@ -7,7 +7,7 @@ use crate::parse::kernel_templates::split;
 use crate::signature::{Argument, Global, Instance, Kernel, Module, ends_in};
 use crate::types::{ParamType, Scalar, ValueType, vector_from_cpp};
 
-/// Returns which of an image's `symbols` is this function.
+/// Returns the one of `symbols` that is this function.
 pub(crate) fn find<'a>(
     (kernel, instance): (&Kernel, &Instance),
     module: &Module,
@@ -37,8 +37,8 @@ pub(crate) fn find<'a>(
     }
 }
 
-/// Returns which of an image's `symbols` is this variable, if there is exactly one. nvcc puts internal
-/// variables into namespaces of their own.
+/// Returns the one of `symbols` that is this variable, if there is exactly one. nvcc puts internal variables
+/// into namespaces of their own.
 pub(crate) fn find_variable<'a>(global: &Global, symbols: &'a [String]) -> Option<&'a str> {
     let is = |symbol: &&String| {
         if !symbol.starts_with("_Z") {
@@ -61,7 +61,7 @@ pub(crate) fn find_variable<'a>(global: &Global, symbols: &'a [String]) -> Optio
 enum Named {
     /// It is this function.
     It,
-    /// It is another instance of the function's template, demangled.
+    /// It is another instance of the same template, demangled.
     Other(String),
     Not,
 }

@@ -100,8 +100,8 @@ impl CxxCompiler {
     /// them.
     pub(crate) fn watch_variables() {
         if let (Ok(target), Ok(host)) = (env::var("TARGET"), env::var("HOST")) {
-            // We only want the lines that it prints. A missing compiler was already reported to whoever
-            // needed it.
+            // We only want the lines that it prints. If the compiler is missing, you have already got an
+            // error.
             let _ = search(&target, &host).cargo_metadata(true).try_get_compiler();
         }
     }
@@ -136,7 +136,7 @@ impl CxxCompiler {
         command
     }
 
-    /// Returns the instruction levels of this compiler's target.
+    /// Returns the instruction levels for the target of this compiler.
     pub fn levels(&self) -> &'static [&'static str] {
         levels(&self.target)
     }

@@ -19,9 +19,9 @@ const NEWEST_CLANG: u32 = 22;
 /// Which kind of program compiles for AMD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HipKind {
-    /// AMD's driver script or its own build of Clang. It knows where its headers and device libraries are.
+    /// AMD's driver script or its own build of Clang. It finds its own headers and device libraries.
     Rocm,
-    /// A distribution's Clang. We must tell it where they are.
+    /// A distribution's Clang. We must tell it the folders.
     Clang,
 }
 

@@ -56,7 +56,7 @@ impl Nvcc {
     }
 }
 
-/// Returns for each candidate: the path, where we found it, whether it is system-wide, and whether you chose
+/// Returns for each candidate: its path, what led us there, true if it is system-wide, and true if you chose
 /// it explicitly.
 fn candidates() -> Vec<(PathBuf, String, bool, bool)> {
     let mut list = Vec::new();

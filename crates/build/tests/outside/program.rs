@@ -1,4 +1,4 @@
-//! A user's program that runs its kernels through the generated launchers, on the CPU.
+//! A program that runs its kernels on the CPU, through the generated launchers.
 #![deny(warnings, missing_docs)]
 
 use gpustream::{Device, ErrorKind, Launch, half::f16};
@@ -13,7 +13,7 @@ fn main() -> Result<(), gpustream::Error> {
     let stream = device.stream()?;
     let k = kernels::Kernels::load(&device)?;
 
-    // A struct by value, a bool, and a launch where each thread takes several elements.
+    // A struct by value, a bool, and a launch with several elements for each thread.
     let x = stream.upload(&[1.0_f32, 2.0, 3.0])?;
     let mut y = stream.zeros::<f32>(3)?;
     let line = kernels::Line { slope: 2.0, offset: 0.5, tag: [0, 0, 0, 100] };
@@ -65,7 +65,7 @@ fn main() -> Result<(), gpustream::Error> {
     k.r#match(&stream, &Launch::new([1, 1, 1], [1, 1, 1]), [1.0, 2.0, 3.0, 4.0], &flag, &mut sum)?;
     assert_eq!(stream.download(&sum)?, [17.0]);
 
-    // Without a contract, the caller must promise.
+    // Without a contract we cannot check anything, so you must promise it.
     let mut ints = stream.zeros::<i32>(4)?;
     // SAFETY: four threads write an element each.
     unsafe { k.unchecked(&stream, &Launch::new([1, 1, 1], [4, 1, 1]), &mut ints) }?;

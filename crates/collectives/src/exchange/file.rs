@@ -24,8 +24,8 @@ const MAX_NAME: usize = 200;
 /// An exchange for processes of one user that share a folder. Each key is a file.
 ///
 /// Rank 0 [creates](Self::create) the folder, accessible only to its user, and the other ranks
-/// [open](Self::open) it. The file system must support hard links, because we use them so that a key is put
-/// only once and nobody sees half a value. A network file system may show a file to other hosts only after
+/// [open](Self::open) it. The file system must support hard links. We use them so that a key can be put only
+/// once, and no rank can see half a value. A network file system may show a file to other hosts only after
 /// their caches expire (some seconds to a minute for NFS), so a [`TcpExchange`](super::TcpExchange) is faster
 /// there.
 ///
@@ -146,8 +146,8 @@ fn wait_for<T>(limit: Duration, look: impl Fn() -> io::Result<T>) -> io::Result<
     }
 }
 
-/// Returns the name of a key's file: letters, digits, `-` and `_` stay as they are, and every other byte
-/// becomes `%` and two digits. If the name would be too long, its end is replaced by `%%` and the key's
+/// Returns the name of the file for a key: letters, digits, `-` and `_` stay as they are, and every other
+/// byte becomes `%` and two digits. If the name would be too long, its end is replaced by `%%` and the key's
 /// checksum.
 fn file_name(key: &str) -> String {
     let mut name = String::with_capacity(key.len());

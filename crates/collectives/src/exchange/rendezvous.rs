@@ -1,5 +1,5 @@
-//! The variables that say where ranks meet. We read them through a function, so that tests need not change
-//! the environment of the process.
+//! The variables for the place that ranks meet at. We read them through a function, so that tests need not
+//! change the environment of the process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{Exchange, FileExchange, MpiExchange, Secret, TcpExchange, TorchrunPl
 use crate::environment;
 use crate::failure::invalid;
 
-/// The variable that says where ranks meet.
+/// The variable for the place that ranks meet at.
 const EXCHANGE: &str = "GPUSTREAM_EXCHANGE";
 /// The variable for the secret that ranks share.
 const SECRET: &str = "GPUSTREAM_EXCHANGE_SECRET";
@@ -51,7 +51,7 @@ const SECRET: &str = "GPUSTREAM_EXCHANGE_SECRET";
 pub enum Rendezvous {
     /// A [`TcpExchange`].
     Tcp {
-        /// The address at which rank 0 listens: `HOST:PORT`.
+        /// The address that rank 0 listens at: `HOST:PORT`.
         address: String,
         /// The secret that all ranks share.
         secret: Secret,

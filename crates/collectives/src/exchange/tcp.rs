@@ -101,7 +101,7 @@ impl TcpExchange {
         Client::connect(address, secret.key(), limit).map(|client| Self(Side::Connects(client)))
     }
 
-    /// Returns the address at which this process listens, if it is rank 0.
+    /// Returns the address that this process listens at, if it is rank 0.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.0 {
             Side::Listens(server) => Some(server.address),

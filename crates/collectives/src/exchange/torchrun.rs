@@ -30,7 +30,7 @@ const PORTS: u16 = 16;
 /// Where the ranks of a torchrun run meet.
 #[derive(Clone, Debug)]
 pub struct TorchrunPlace {
-    /// The addresses at which rank 0 may listen.
+    /// The addresses that rank 0 may listen at.
     addresses: Vec<String>,
     /// Text that identifies this run.
     run: String,

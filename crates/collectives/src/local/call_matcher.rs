@@ -1,7 +1,7 @@
 //! Matches the calls of the ranks in one process.
 //!
-//! A rank posts its calls, with references to its memory and streams, and waits until they are enqueued.
-//! Whichever rank completes a set of matching calls enqueues the work of all of them, while it holds the
+//! A rank posts its calls, with references to its memory and streams, and waits until they are enqueued. If
+//! its call completes a set of matching calls, it enqueues the work of all of them, while it holds the
 //! matcher's lock.
 //!
 //! So one thread uses references that belong to another thread's call. That is only sound if no rank's call
@@ -37,7 +37,8 @@ pub(super) struct CallMatcher {
 
 #[derive(Debug)]
 struct MatcherState {
-    /// Why the ranks can no longer work together. From then on we match no calls.
+    /// Why the ranks can no longer work together. From then on we match no calls, because you could not tell
+    /// which ones failed.
     broken: Option<CommunicatorFailure>,
     queues: Queues,
     /// The posts whose outcome their ranks have not taken yet.
@@ -166,7 +167,7 @@ impl CallMatcher {
         Ok(())
     }
 
-    /// Ends the communicator: from now on no rank's call succeeds.
+    /// Ends the communicator. From now on no call can succeed, on any rank.
     pub(super) fn abort(&self, rank: usize) {
         self.break_up(&mut self.lock(), CommunicatorFailure::Aborted { rank });
     }
@@ -254,7 +255,7 @@ impl Posted<'_> {
 impl Drop for Posted<'_> {
     fn drop(&mut self) {
         let mut state = self.matcher.lock();
-        // If we find nothing, the caller already has the outcome.
+        // If we find nothing, you already have the outcome.
         if let Some(post) = state.posts.remove(&self.id) {
             state.queues.withdraw(self.id);
             if post.open > 0 {

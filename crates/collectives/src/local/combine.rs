@@ -1,4 +1,5 @@
-//! Launches the kernels that combine what the ranks give.
+//! Launches the kernels that combine what the ranks give. They must combine in the order of the ranks, so
+//! that you get the same result in every run.
 
 use gpustream::{AsViewMut, Buffer, Result, Stream, ViewMut};
 #[cfg(feature = "kernels")]

@@ -1,4 +1,4 @@
-//! Stands in for the kernels in a build without them.
+//! Stands in for the kernels in a build without them. If you make ranks in one process, you get an error that says so.
 
 use gpustream::{Device, Error, ErrorKind, Result, Stream, View, ViewMut};
 

@@ -1,5 +1,5 @@
 //! Calls that wait for other ranks' calls, and which of them match. Nothing here knows about threads or
-//! devices.
+//! devices, so you can test it without either.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,6 @@
-//! The work of matched calls: copies into each rank's memory on its own stream, and kernels there. A copy
-//! reads other ranks' memory, and the tracker orders it with the work on those ranks' streams.
+//! The work of matched calls: copies into each rank's memory on its own stream, and kernels there. A copy may
+//! read memory of other ranks. We need not wait for them, because the tracker orders it with the work on
+//! their streams.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +12,8 @@ use super::combine::{Kernels, combine};
 use crate::call::{Call, Collective};
 use crate::op::Op;
 
-/// How many bytes of each rank's part we combine at once.
+/// How many bytes we combine at once. We must copy them to one device first, so a larger number would need
+/// more memory there.
 const PIECE: usize = 4 << 20;
 
 /// The devices of some ranks.
@@ -53,7 +55,8 @@ impl RankDevices {
         self.ranks.len()
     }
 
-    /// Enqueues the work of matching calls. If that fails, some of the work may already be enqueued.
+    /// Enqueues the work of matching calls. If that fails, some of the work may already be enqueued, so the
+    /// ranks cannot continue.
     pub(super) fn run(&self, calls: &mut Calls<'_, '_>) -> Result<()> {
         let Some(signature) = calls.first().map(|call| call.signature) else { return Ok(()) };
         // Without tracking, a rank's stream must wait for the streams whose memory it reads, and they must
@@ -114,8 +117,7 @@ impl RankDevices {
         start(rank)..start(rank + 1)
     }
 
-    /// Combines the bytes `from` of all ranks, in the order of the ranks, into the bytes `to` of one rank's
-    /// result.
+    /// Combines the bytes `from` of all ranks, in the order of the ranks, into the bytes `to` of a result.
     fn reduce(
         &self,
         calls: &mut Calls<'_, '_>,
@@ -149,7 +151,8 @@ impl RankDevices {
     }
 }
 
-/// Enqueues each rank's work. If that fails, the error names the rank.
+/// Enqueues each rank's work. If that fails, the error names the rank, so that you know which device to look
+/// at.
 fn each(
     calls: &mut Calls<'_, '_>,
     mut enqueue: impl FnMut(&mut Calls<'_, '_>, usize) -> Result<()>,
@@ -163,7 +166,7 @@ fn others(rank: usize, size: usize) -> impl Iterator<Item = usize> {
     (1..size).map(move |distance| (rank + distance) % size)
 }
 
-/// Copies a part of each rank's memory into one rank's result.
+/// Copies a part of what each rank gives into a result.
 fn gather(
     calls: &mut Calls<'_, '_>,
     rank: usize,
@@ -191,7 +194,7 @@ fn pull(
     stream.copy(&giving.input(from)?, &mut taking.output(to)?).map_err(brought(giver))
 }
 
-/// Copies bytes of one rank's result to the same place in another rank's, on that rank's stream.
+/// Copies bytes from a result to the same place in the result of another rank, on that rank's stream.
 fn pull_result(calls: &mut Calls<'_, '_>, giver: usize, taker: usize, bytes: Range<usize>) -> Result<()> {
     let [giving, taking] = calls.get_disjoint_mut([giver, taker]).map_err(Error::external)?;
     let stream = taking.stream;

@@ -1,5 +1,5 @@
-//! The functions with which MPI combines elements. We need our own, because MPI's know neither the 16-bit
-//! floating-point types nor what [`Op`] promises about NaN and overflow.
+//! The functions that MPI calls to combine elements. We need our own, because MPI's know neither the 16-bit
+//! floating-point types nor what [`Op`] promises you about NaN and overflow.
 
 use std::ffi::{c_int, c_void};
 

@@ -37,7 +37,7 @@ pub(super) struct NewCommunicator {
     pub(super) state: Arc<CommunicatorState>,
 }
 
-/// A piece of a call's exchange.
+/// A piece of an exchange.
 pub(super) struct Piece {
     pub(super) call: Signature,
     /// How many elements each part has.
@@ -61,8 +61,8 @@ pub(super) struct Ended {
     pub(super) staging: Vec<Staging>,
 }
 
-/// A communicator. It has two of MPI's, one for calls and one for what the ranks do together on the host,
-/// because these two follow independent orders.
+/// A communicator. It has two MPI communicators, one for calls and one for what the ranks do together on the
+/// host, because these two follow independent orders.
 pub(super) struct ProcessGroup {
     calls: Comm,
     host: Comm,
@@ -80,7 +80,7 @@ pub(super) struct ProcessGroup {
     pub(super) closed: Option<Staging>,
 }
 
-/// A communicator that was just made, and where to send it.
+/// A communicator that was just made, and the place to send it to.
 pub(super) type PendingCommunicator = (ProcessGroup, SyncSender<Result<NewCommunicator>>);
 
 pub(super) struct Running<T> {
@@ -287,7 +287,7 @@ impl ProcessGroup {
         })
     }
 
-    /// Makes the communicator of this rank's color. All ranks must have come.
+    /// Makes the communicator for the color of this rank. All ranks must have come.
     fn split(&self, color: i32, key: i32, limit: Duration) -> Result<Self> {
         let host = self.host.split(color, key)?;
         let calls = host.duplicate()?;

@@ -33,7 +33,7 @@ pub(super) const WORLD: Number = Number(0);
 
 /// A task for the thread, concerning one communicator.
 pub(super) enum Task {
-    /// Start a piece of a call's exchange, after the pieces that came before.
+    /// Start a piece of an exchange, after the pieces that came before.
     Start(Piece),
     /// Wait, for at most this long, until all ranks have come, and do something together.
     Meet(HostCollective, Duration),

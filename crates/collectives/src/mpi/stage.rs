@@ -1,4 +1,5 @@
-//! Staging memory: page-locked memory through which pieces travel between a device and MPI.
+//! Staging memory: page-locked memory that pieces pass through between a device and MPI, because MPI may not
+//! be able to read device memory.
 
 use gpustream::hal::RawStream;
 use gpustream::{Device, Event, Flag, Pinned, Result, Stream};

@@ -1,7 +1,7 @@
 //! The NCCL functions that this engine calls. RCCL exports the same ones, with the same types and values.
 //!
-//! We define the types here. cudarc's bindings are only used in this crate's tests, to prove that ours are
-//! right.
+//! We define the types here, so that you can build this crate without NCCL. cudarc's bindings are only used
+//! in tests, to prove that ours are right.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ mod types {
     pub(crate) type ncclRedOp_t = u32;
     pub(crate) type cudaStream_t = *mut c_void;
 
-    /// The id through which the ranks of one communicator find each other.
+    /// The id that lets the ranks of one communicator find each other. You must give all of them the same.
     #[repr(C)]
     #[derive(Clone, Copy)]
     pub(crate) struct ncclUniqueId {

@@ -1,4 +1,5 @@
-//! One rank's communicator. It works until something breaks it, and only one thread may call it at a time.
+//! The communicator of one rank. It works until something breaks it, and only one thread may call it at a
+//! time.
 //!
 //! Each rank has two NCCL communicators. A non-blocking one can be ended at any time, but NCCL starts a
 //! thread for each of its calls, which makes a call ten times as expensive. A blocking one has cheap calls,
@@ -24,7 +25,7 @@ use crate::failure::CommunicatorFailure;
 /// The library's name, for messages at the end of the process.
 pub(super) const LIBRARY: &str = "NCCL";
 
-/// A rank's pair of NCCL communicators.
+/// The two NCCL communicators of a rank.
 pub(super) struct Comm {
     pub(super) api: &'static Api,
     pub(super) rank: usize,
@@ -66,7 +67,7 @@ enum Family {
 /// The state of the blocking communicator.
 enum CommCondition {
     Whole(Handle),
-    /// No more calls succeed, but work that is already enqueued continues.
+    /// No more calls can succeed, but work that is already enqueued continues.
     Refusing(Handle, CommunicatorFailure),
     /// The handle is gone, so no more calls succeed.
     Broken(CommunicatorFailure),
@@ -188,7 +189,7 @@ impl Comm {
         Some(LockedComm { comm: self, condition })
     }
 
-    /// Aborts NCCL communicators. They must not be used again.
+    /// Aborts NCCL communicators. You must not use them again.
     fn abort(&self, handles: impl Iterator<Item = Handle> + Send + 'static) {
         let api = self.api;
         let abort_all = move || handles.for_each(|handle| abort(api, handle));
@@ -287,7 +288,7 @@ impl LockedComm<'_> {
     }
 }
 
-/// Aborts an NCCL communicator. It must not be used again.
+/// Aborts an NCCL communicator. You must not use it again.
 pub(super) fn abort(api: &Api, handle: Handle) {
     // SAFETY: the handle is alive, and is not used again.
     let _ = unsafe { api.ncclCommAbort(handle.0) };

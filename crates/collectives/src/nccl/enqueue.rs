@@ -1,4 +1,5 @@
-//! Enqueues calls: each becomes the NCCL function of that kind, or a group of sends and receives.
+//! Enqueues calls. If NCCL has a function for a call, we use it. Otherwise the call becomes a group of sends
+//! and receives.
 
 use std::ffi::{c_int, c_void};
 
@@ -26,13 +27,13 @@ struct Prepared<'c, 'a> {
 
 type PreparedBatch<'c, 'a> = SmallVec<[Prepared<'c, 'a>; 1]>;
 
-/// The arguments of NCCL's functions for a call, except communicator and stream.
+/// What NCCL's functions take for a call, except communicator and stream.
 #[derive(Clone, Copy)]
 struct Issue {
     operation: Collective,
     element: u32,
     count: usize,
-    /// The size of one rank's part in bytes.
+    /// The size in bytes of one part.
     part: usize,
     src: *const c_void,
     dst: *mut c_void,

@@ -21,7 +21,7 @@ pub(crate) enum Vendor {
 }
 
 impl Vendor {
-    /// Returns the vendor of a backend's devices.
+    /// Returns the vendor that makes the devices of a backend.
     ///
     /// # Errors
     /// `Unsupported` for the CPU.
@@ -58,7 +58,7 @@ impl Vendor {
         }
     }
 
-    /// Returns the vendor's library. It is opened once.
+    /// Returns the vendor's library. It is opened once, and stays open.
     ///
     /// # Errors
     /// `Unsupported` if there is no library that is new enough. The error lists every name that we tried.

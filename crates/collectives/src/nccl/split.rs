@@ -39,8 +39,8 @@ pub(super) fn split(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRa
 }
 
 /// Splits a communicator whose ranks are all in this process, so they can meet on the host. They also leave
-/// together: a rank that is done might start work, and some driver calls with which another rank connects
-/// would wait for that work.
+/// together: a rank that is done might start work, and another rank that still connects may make driver calls
+/// that wait for that work.
 fn in_process(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
     let call = Collective::Split;
     let contributions = endpoint.exchange(Contribution::Place([color, key]), call)?;

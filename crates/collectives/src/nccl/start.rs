@@ -9,7 +9,7 @@ use super::api::{Api, ncclComm_t, ncclConfig_t, ncclUniqueId};
 use super::comm::{Handle, Handles, abort, grouped, settle, started};
 use crate::exchange::Exchange;
 
-/// The key under which rank 0 puts the id.
+/// The key for the id, which rank 0 puts.
 const ID: &str = "nccl/id";
 
 /// Makes the communicators of ranks that are all in this process, one on each device.
@@ -140,7 +140,7 @@ impl HandleSlot {
         Handle(*self.0)
     }
 
-    /// Ends what was made. We leak the slot, because NCCL may still write to it.
+    /// Ends what was made. We must leak the slot, because NCCL may still write to it.
     fn abort(self, api: &'static Api) {
         let handle = self.handle();
         if !handle.0.is_null() {
@@ -157,7 +157,7 @@ pub(super) fn new_id(api: &'static Api) -> Result<ncclUniqueId> {
     Ok(id)
 }
 
-/// Checks that no two ranks share a device. Between processes, NCCL checks this itself.
+/// Checks that no two ranks share a device. We need not check that between processes, because NCCL does.
 fn check_places(devices: &[Device]) -> Result<()> {
     let place = |device: &Device| device.info().ordinal;
     for (rank, device) in devices.iter().enumerate() {

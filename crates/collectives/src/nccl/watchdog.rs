@@ -16,7 +16,8 @@ use super::local_ranks::{LocalRank, LocalRanks};
 use crate::call::Signature;
 use crate::failure::CommunicatorFailure;
 
-/// How long the thread sleeps between two looks at pending work.
+/// How long the thread sleeps between two looks at pending work. If it were shorter, the thread would take
+/// time from your program.
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// If this many sections are pending, the next call itself looks which of them are done. Their events can
@@ -48,8 +49,8 @@ struct WatchdogState {
     calling: Option<Signature>,
     /// How many calls threads have been in.
     called: u64,
-    /// The pending calls, in the order in which NCCL does their work. That order does not depend on the
-    /// streams.
+    /// The pending calls, in the order that NCCL does their work. That order does not depend on the streams,
+    /// so if the first is not done, we need not ask about the others.
     pending: VecDeque<PendingCalls>,
     /// If this many sections are pending, the next call looks which of them are done.
     many: usize,
@@ -65,7 +66,7 @@ struct WatchdogState {
     life: Life,
 }
 
-/// How far the thread is with ending the communicator after a failure.
+/// How far the thread has come with ending the communicator after a failure.
 #[derive(Clone, Copy, PartialEq)]
 enum Ending {
     /// There is no failure, or some ranks in this process have not reported it yet.
@@ -167,8 +168,7 @@ impl Watchdog {
     }
 
     /// Reports a failure to the streams of all pending and later calls, of this rank and of the others in the
-    /// process. Returns the reason of the first failure, for which the caller must then break the
-    /// communicator.
+    /// process. Returns the first failure's reason. You must then break the communicator for that reason.
     pub(super) fn fail(&self, broken: &CommunicatorFailure) -> CommunicatorFailure {
         self.0.local_ranks.fail(broken)
     }
@@ -367,7 +367,7 @@ impl WatchdogState {
         self.broken.clone().map_or(Ok(()), |broken| Err(Error::external(broken)))
     }
 
-    /// Returns the failure for which the thread must still end the communicator.
+    /// Returns the failure if the thread must still end the communicator because of it.
     fn take_failure(&mut self) -> Option<CommunicatorFailure> {
         if self.ending != Ending::Due {
             return None;

@@ -1,5 +1,5 @@
-//! If a rank does not come, leaves, panics, aborts or makes another call, every rank gets an error that names
-//! it.
+//! If a rank does not come, leaves, panics, aborts or makes another call, you must get an error on every rank
+//! that names it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;

@@ -257,7 +257,8 @@ fn pinned_memory_is_taken() {
 fn nan_gives_way_to_numbers() {
     each(ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
-        // Each rank has a NaN where the others have numbers, and at the end all of them have one.
+        // For each rank there is an element that is NaN only there. At the end all ranks must have a NaN in
+        // all of these.
         let numbers: Vec<_> = (1..=rank.size()).map(|number| number as f32).collect();
         let mut values = [&numbers[..], &[f32::NAN]].concat();
         values[rank.rank()] = f32::NAN;

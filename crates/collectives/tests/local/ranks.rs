@@ -43,7 +43,7 @@ pub(crate) fn hold(stream: &Stream) -> Sender<()> {
     release
 }
 
-/// Returns why ranks cannot work together. The error must say.
+/// Returns why ranks cannot work together. The error must tell you.
 pub(crate) fn broken(error: &Error) -> &CommunicatorFailure {
     let source = std::error::Error::source(error).unwrap_or_else(|| panic!("another error: {error}"));
     source.downcast_ref().unwrap_or_else(|| panic!("another error: {error}"))

@@ -46,7 +46,7 @@ fn part_works_beside_the_whole() {
         rank.all_reduce_in_place(&stream, &mut sum, Op::Sum).unwrap();
         let of_all = 2 + (size - 1) * of_others;
         assert_eq!(stream.download(&sum).unwrap(), [of_all; 1001]);
-        // The whole outlives its parts, and a part outlives the whole.
+        // You may drop the parts before the whole, or the whole before its parts.
         drop(part);
         let again = rank.split(0, 0).unwrap();
         drop(rank);

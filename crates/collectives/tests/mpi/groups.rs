@@ -1,4 +1,5 @@
-//! Calls that must progress together, and calls whose parts need many pieces.
+//! Calls that must progress together, because each waits for the other, and calls whose parts need many
+//! pieces.
 
 use gpustream_collectives::Op;
 

@@ -1,5 +1,5 @@
-//! Ranks that compare their calls: if calls differ, every rank's error names the ranks, and NCCL gets none of
-//! the calls.
+//! Ranks that compare their calls: if calls differ, you must get an error on every rank that names the
+//! others, and NCCL must get none of the calls.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn differs(
 ) {
     each(ranks(), |rank| {
         let stream = rank.device().stream().unwrap();
-        // First some calls that match.
+        // First some calls that match, so that the ranks can connect.
         reduce(&rank, &stream, 10, Op::Sum).unwrap();
         let error = if rank.rank() == 1 { other(&rank, &stream) } else { usual(&rank, &stream) }.unwrap_err();
         let CommunicatorFailure::Different { ranks, calls } = broken(&error) else { panic!("{error}") };

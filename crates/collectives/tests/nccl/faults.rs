@@ -37,7 +37,8 @@ tests!(
     rank_that_does_not_split_is_noticed,
 );
 
-/// A limit that ends within a test. Such a test only waits for what never comes.
+/// A limit that ends within a test. You can only use it to wait for what never comes, because a busy machine
+/// could be slower than the limit.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
@@ -51,7 +52,7 @@ fn stalled<T: std::fmt::Debug>(outcome: Result<T>, call: &str) {
 
 fn lost_rank_is_an_error_for_the_others() {
     let mut ranks = ranks_within(SHORT);
-    // It still exists, but makes no call.
+    // It still exists, but makes no call, as if your program were stuck.
     let lost = ranks.pop().unwrap();
     // Even on a busy machine, the limit must not begin before the last of the others has made its calls. So we wait for all
     // of them.
@@ -178,7 +179,7 @@ fn group_of_all_ranks_makes_no_other_calls() {
     }
 }
 
-/// NCCL's calls wait for ranks that they must first connect.
+/// If NCCL must first connect the ranks, its call waits for them, and we must be able to end it.
 fn call_that_does_not_return_is_ended_at_the_limit() {
     let ranks = ranks_within(SHORT);
     let streams = streams(&ranks);
@@ -251,7 +252,7 @@ fn threads_that_share_a_rank_hear_the_same() {
     });
 }
 
-/// All calls are the same, so their order does not matter.
+/// The order of these calls does not matter, because all are the same.
 fn threads_that_share_a_rank_take_turns() {
     each(ranks(), |rank| {
         thread::scope(|threads| {

@@ -1,4 +1,5 @@
-//! Calls in graphs: each launch makes them again and is watched like a call.
+//! Calls in graphs: each launch makes them again, and we must watch it like a call, because a rank may be
+//! lost at any launch.
 
 use std::sync::Barrier;
 
@@ -64,7 +65,7 @@ fn launches_of_a_graph_make_its_calls() {
     with_graphs(ranks(), |rank, stream, mut memory, graph| {
         for _ in 0..3 {
             graph.launch(&stream).unwrap();
-            // Other calls between the launches.
+            // You may make other calls between the launches.
             rank.all_reduce_in_place(&stream, &mut memory, Op::Max).unwrap();
             graph.launch(&stream).unwrap();
         }

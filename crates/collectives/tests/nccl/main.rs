@@ -48,7 +48,7 @@ const LOADING: &str = "CUDA_MODULE_LOADING";
 const RANKS: &str = "GPUSTREAM_TEST_RANKS";
 /// How many ranks some tests need.
 const SEVERAL: usize = 3;
-/// A limit that no test reaches.
+/// A limit that no test may reach.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Tests of the engine `Local` that do not apply to NCCL: NaN, roots that wait for readers, and what only
@@ -157,7 +157,7 @@ fn closed() {
     }
 }
 
-/// Calls a closure with the fake driver.
+/// Calls a closure with the fake driver, so that you can ask what it was called with.
 fn with_recorder<R>(call: impl FnOnce(&Recorder) -> R) -> R {
     FAKE.with_borrow(|fake| call(&fake.as_ref().unwrap().1))
 }
@@ -184,7 +184,7 @@ fn rank_count() -> usize {
     }
 }
 
-/// Opens the ranks' devices.
+/// Opens a device for each rank.
 fn devices(options: DeviceOptions) -> Vec<Device> {
     device_names().iter().map(|name| Device::open_with(name, options).unwrap()).collect()
 }
@@ -214,7 +214,7 @@ fn short() -> Duration {
     Duration::from_secs(if env::var_os(DEVICES).is_some() { 5 } else { 1 })
 }
 
-/// Makes communicators whose ranks are not connected yet.
+/// Makes communicators whose ranks are not connected yet, so you can see what the first call does.
 fn new_ranks_within(limit: Duration) -> Vec<Communicator> {
     ranks_that(DeviceOptions::default(), limit, options, |_| Ok(()))
 }

@@ -125,7 +125,7 @@ fn rank_that_does_not_come_is_noticed() {
     assert!(error.kind() == ErrorKind::External && error.message().contains("nccl/id"), "{error}");
 }
 
-/// This needs a process whose environment says where to meet, so the test runs itself again.
+/// The environment of the process must name the meeting place, so the test runs itself again.
 fn rank_0_is_waited_for_until_the_limit() {
     if env::var_os(LATE_RANK).is_none() {
         let folder = tempfile::tempdir().unwrap();

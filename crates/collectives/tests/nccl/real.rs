@@ -1,4 +1,4 @@
-//! The real NCCL, on at least one GPU.
+//! The real NCCL. You need at least one GPU for this.
 
 use gpustream::DeviceOptions;
 use gpustream_collectives::{Op, World, group};

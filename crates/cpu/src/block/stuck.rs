@@ -1,4 +1,5 @@
-//! The message for a block in which no thread can continue.
+//! The message for a block whose threads all wait, so that none can continue. You get the line of the
+//! barrier, and what another thread does instead.
 
 use super::Runner;
 use crate::failure::{Failure, Site};
@@ -12,7 +13,9 @@ impl Runner {
         match (first(ThreadState::AtBarrier), first(ThreadState::AtWarp)) {
             (Some(waiting), _) => self.stuck_at_barrier(waiting as u32),
             (None, Some(waiting)) => self.stuck_at_warp(waiting as u32),
-            (None, None) => self.failure_at(None, "no thread of the block can go on".into()),
+            (None, None) => {
+                self.failure_at(None, "stops, because no thread of the block can continue".into())
+            }
         }
     }
 

@@ -53,8 +53,8 @@ pub(crate) unsafe extern "C" fn barrier<W: Waits>(_: *mut Context, _: u32, _: u3
     )
 }
 
-/// This is `gs_cpu_host.warp`. It does the same with [`Waits::warp`], where the stack pointer is the third
-/// argument.
+/// This is `gs_cpu_host.warp`. It does the same with [`Waits::warp`], which takes the stack pointer as its
+/// third argument.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn warp<W: Waits>(_: *mut Context, _: u32) {
     naked_asm!(
@@ -102,7 +102,7 @@ pub(crate) unsafe fn prepare<T>(top: usize, body: Body<T>, argument: *mut T) -> 
     at
 }
 
-/// Returns the stack pointer with which a called function starts.
+/// Returns the stack pointer for the first instruction of a called function.
 pub(crate) fn call_frame(top: usize) -> usize {
     top
 }

@@ -1,7 +1,7 @@
 //! The CUPTI functions that this backend calls, and how we find the library.
 //!
-//! We write the types ourselves. cudarc's bindings would double the time to compile cudarc, so only the build of this crate's
-//! tests uses them, to check ours.
+//! We write the types ourselves. With its own, cudarc would take twice as long to compile. So only our tests use them,
+//! to check ours.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -163,14 +163,16 @@ impl Codes for Api {
 
     fn advice(status: Status, _: ErrorKind) -> &'static str {
         match status.0 {
-            14 | 15 => "this CUPTI does not fit the driver: install the toolkit of the driver's version",
+            14 | 15 => {
+                "this CUPTI does not fit the driver: install the toolkit with the version of the driver"
+            }
             35 | 40 => {
-                "the driver lets administrators alone measure: load the nvidia module with \
+                "the driver only lets administrators measure: load the nvidia module with \
                  NVreg_RestrictProfilingToAdminUsers=0"
             }
             39 => {
-                "another tool measures this process (Nsight Systems, Nsight Compute, a debugger, PyTorch's profiler), and \
-                 CUPTI serves one at a time"
+                "another tool measures this process (Nsight Systems, Nsight Compute, a debugger, PyTorch's profiler), but \
+                 CUPTI can only serve one: stop the other tool"
             }
             _ => "",
         }
@@ -182,8 +184,9 @@ impl Codes for Api {
 pub(crate) struct Version(pub(crate) u32);
 
 impl Version {
-    /// Returns true if we compared the layouts of this version's records with those that `record` reads. The tests do so up to
-    /// 13.4. We compared 13.5 by hand with its headers, because cudarc has no bindings for it yet.
+    /// Returns true if we can read records from this version, because we have compared their layouts with what `record`
+    /// reads. The tests do so up to 13.4. We compared 13.5 by hand with its headers, because cudarc has no bindings for
+    /// it yet.
     pub(crate) const fn is_known(self) -> bool {
         matches!(self.0, 19..=28 | 130_000..=130_599)
     }
@@ -227,7 +230,10 @@ impl Library {
         let (api, missing) = unsafe { Api::load(&library) };
         let path = api.cuptiGetVersion.and_then(|function| file_of(function as usize));
         if !missing.is_empty() {
-            let message = format!("this CUPTI is too old: it lacks {}", list_missing(&missing));
+            let message = format!(
+                "this CUPTI is too old, because it lacks {}: install a newer one",
+                list_missing(&missing)
+            );
             return Err(error(ErrorKind::Unsupported, message));
         }
         let mut version = 0;
@@ -236,8 +242,8 @@ impl Library {
         let version = Version(version);
         if !version.is_known() {
             let message = format!(
-                "the records of {version} are not known: those of CUDA 12.0 to 13.5 are; set GPUSTREAM_CUPTI_LIBRARY to one \
-                 of these"
+                "we only know the records of CUPTI from CUDA 12.0 to 13.5, but found {version}: set GPUSTREAM_CUPTI_LIBRARY to one \
+                 of those"
             );
             return Err(error(ErrorKind::Unsupported, message));
         }

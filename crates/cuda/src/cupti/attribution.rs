@@ -36,13 +36,13 @@ impl Named {
     }
 }
 
-/// The operations of the driver's last calls, and the things that wait to learn theirs.
+/// The operations that the last driver calls belonged to, and the things that wait to learn theirs.
 #[derive(Default)]
 pub(crate) struct Attribution {
     /// A call's number and its operation, at the number's remainder by [`CALLS`]. Numbers count up, so a newer call overwrites
     /// the one that was [`CALLS`] before it. Operation 0 means none. Empty until the first use.
     calls: Vec<(u32, u64)>,
-    /// The waiting things, in the order in which they came.
+    /// The waiting things, in the order that they came.
     waiting: VecDeque<Named>,
     /// Counts the things that came after we forgot their operation.
     lost: u64,

@@ -32,7 +32,7 @@ struct Buffer {
 // SAFETY: the memory is plain bytes, and `BufferOwner` says who may use them.
 unsafe impl Send for Buffer {}
 
-/// The owner of a buffer's bytes.
+/// The owner of the bytes in a buffer.
 #[derive(Clone, Copy, PartialEq)]
 enum BufferOwner {
     Free,
@@ -142,7 +142,7 @@ impl Full {
         Some(Self { memory: buffer.memory, bytes })
     }
 
-    /// Returns where the records are, and how many bytes they take.
+    /// Returns a pointer to the records, and how many bytes they take.
     pub(crate) fn records(&self) -> (*mut u8, usize) {
         (self.memory.as_ptr(), self.bytes)
     }

@@ -1,4 +1,5 @@
-//! The process's only use of CUPTI. Several devices can measure at once, and share what was measured.
+//! All use of CUPTI in this process, because CUPTI accepts only one user. Several devices can measure at once, and
+//! share what was measured.
 
 use std::ffi::c_void;
 use std::path::PathBuf;
@@ -86,8 +87,8 @@ pub(crate) fn begin() -> Result<()> {
 
 fn check_no_graphs() -> Result<()> {
     if GRAPHS.load(Ordering::Relaxed) {
-        let text = "CUPTI cannot be used once the program has made a graph, whose launches it would make fail: begin the \
-                    trace before, or set GPUSTREAM_TRACE";
+        let text = "CUPTI cannot start after the program has made a graph, because launches of the graph would then fail: begin the \
+                    trace before that, or set GPUSTREAM_TRACE";
         return Err(error(ErrorKind::Unsupported, text));
     }
     Ok(())

@@ -6,8 +6,8 @@ use gpustream_hal::environment;
 
 use super::majors;
 
-/// Returns the names of the driver's library: first those for the dynamic linker, then the folders that some distributions and
-/// container runtimes use without telling the linker.
+/// Returns the names that the driver may have: first those for the dynamic linker, then the folders that some
+/// distributions and container runtimes use without telling the linker.
 pub(crate) fn driver_names() -> Vec<PathBuf> {
     // The versioned name comes first, because the linker's path may contain the toolkit's stub folder, which only has the plain
     // name.
@@ -72,7 +72,7 @@ fn named_toolkits() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the folders of NVIDIA's Python packages inside an active virtual environment.
+/// Returns the folders of Python packages from NVIDIA inside an active virtual environment.
 fn python_packages(libs: &[&str]) -> Vec<PathBuf> {
     let Some(root) = environment::trusted("VIRTUAL_ENV") else { return Vec::new() };
     let pythons = entries(&Path::new(&root).join("lib"));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::majors;
 
-/// Returns the name of the driver's library.
+/// Returns the name that the driver has.
 pub(crate) fn driver_names() -> Vec<PathBuf> {
     vec!["nvcuda.dll".into()]
 }

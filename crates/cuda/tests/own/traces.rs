@@ -31,7 +31,7 @@ pub(crate) const FLUSH: &str = "cuptiActivityFlushAll";
 /// The calls that begin a measurement, with a failure for each and a word that the message must contain.
 pub(crate) const BEGINS: &[(&str, u32, &str)] = &[
     ("cuptiSubscribe", 39, "Nsight Systems"),
-    ("cuptiActivityRegisterTimestampCallback", 15, "toolkit of the driver's version"),
+    ("cuptiActivityRegisterTimestampCallback", 15, "toolkit with the version of the driver"),
     ("cuptiActivityRegisterCallbacks", 1, "CUPTI_ERROR_FAKE"),
     ("cuptiActivityEnable", 35, "administrators"),
 ];

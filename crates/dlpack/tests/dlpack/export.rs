@@ -52,7 +52,7 @@ fn tensor_of_either_form_says_what_the_buffer_is() {
 fn shape_has_as_many_elements_as_the_buffer() {
     let stream = stream();
     for (shape, says) in [
-        (&[2, 4][..], "has 8 elements, and the buffer has 6"),
+        (&[2, 4][..], "has 8 elements, but the buffer has 6"),
         (&[], "has 1 elements"),
         (&[6, 0], "has 0 elements"),
         (&[usize::MAX, 2], "larger than memory"),

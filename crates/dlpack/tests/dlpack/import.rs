@@ -127,7 +127,7 @@ fn shapes_and_addresses_that_make_no_sense_are_refused() {
 fn shape_of_no_numbers_is_refused() {
     type Change = fn(&mut DLManagedTensor);
     let changes: [(Change, &str); 2] = [
-        (|managed| managed.dl_tensor.shape = ptr::null_mut(), "1 dimensions and no shape"),
+        (|managed| managed.dl_tensor.shape = ptr::null_mut(), "1 dimensions, but no shape"),
         (|managed| managed.dl_tensor.ndim = -1, "-1 dimensions"),
     ];
     for (change, says) in changes {
@@ -146,10 +146,10 @@ fn memory_of_another_device_is_refused() {
     for (device_type, device_id, says) in [
         (2, 1, &["cuda:1", "cpu:0", "copy it there first"][..]),
         (10, 0, &["hip:0", "copy it there first"]),
-        (3, 0, &["CUDA has pinned", "ordinary host memory"]),
-        (11, 0, &["ROCm has pinned"]),
+        (3, 0, &["pinned by CUDA", "ordinary host memory"]),
+        (11, 0, &["pinned by ROCm"]),
         (13, 0, &["migrates", "copy it to the device first"]),
-        (99, 5, &["device 5 of DLPack's type 99"]),
+        (99, 5, &["device 5 of DLPack type 99"]),
     ] {
         let theirs = Theirs { device: DLDevice { device_type, device_id }, ..Theirs::f32(&[6]) };
         refused::<f32>(&theirs, ErrorKind::DeviceMismatch, says);
@@ -189,7 +189,7 @@ fn elements_of_another_type_are_refused() {
     refused::<u32>(&of(0, 32, 1), invalid, &["int32", "uint32"]);
     refused::<f16>(&of(4, 16, 1), invalid, &["bfloat16", "float16"]);
     refused::<u8>(&of(6, 8, 1), invalid, &["are bool", "uint8"]);
-    refused::<f32>(&of(5, 64, 1), invalid, &["complex64", "view of the real numbers"]);
+    refused::<f32>(&of(5, 64, 1), invalid, &["complex64", "view of its real numbers"]);
     refused::<f64>(&of(5, 64, 1), invalid, &["complex64"]);
     refused::<f32>(&of(2, 32, 4), invalid, &["vectors of 4 float32", "one number for each lane"]);
     refused::<f32>(&of(2, 32, 0), invalid, &["vectors of 0"]);

@@ -1,8 +1,8 @@
 //! The rocprofiler-sdk functions that this backend calls, and how we find the library.
 //!
-//! No crate has bindings for them. We once compared the prototypes and constants, with a C compiler, with the headers of 0.4.0
-//! (ROCm 6.2), 0.5.0, 0.6.0 (ROCm 6.4) and 1.0.0 (ROCm 7.0). They differ only in `const` and in the sign of an operation's
-//! number.
+//! No crate has bindings for them. We once compared the prototypes and constants, with a C compiler, with the headers
+//! of 0.4.0 (ROCm 6.2), 0.5.0, 0.6.0 (ROCm 6.4) and 1.0.0 (ROCm 7.0). They differ only in `const` and in one sign:
+//! whether the number of an operation may be negative.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -142,7 +142,7 @@ impl Codes for Api {
         ErrorKind::Unsupported
     }
 
-    /// The codes' numbers change from version to version, so we take the texts from the library.
+    /// We must take the texts from the library, because the numbers of the codes may change from version to version.
     fn describe(&self, status: Status) -> String {
         match (self.rocprofiler_get_status_name(status), self.rocprofiler_get_status_string(status)) {
             (Some(name), Some(text)) => format!("{text} ({name})"),
@@ -161,8 +161,8 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Returns true if `record` and `names` know the layouts of this version's records. No release of ROCm had 0.7, and the next
-    /// major version can change everything.
+    /// Returns true if we can read records from this version, because `record` and `names` know their layouts. No
+    /// release of ROCm had 0.7, and the next major version may change everything.
     pub(crate) const fn is_known(self) -> bool {
         matches!((self.major, self.minor), (0, 4..=6) | (1, _))
     }
@@ -202,7 +202,8 @@ impl Library {
         let (api, missing) = unsafe { Api::load(&library) };
         if !missing.is_empty() {
             let (name, missing) = (search.tried.join("; "), list_missing(&missing));
-            let message = format!("{name} is no rocprofiler-sdk of ROCm 6.2 or later: it lacks {missing}");
+            let message =
+                format!("{name} is not a rocprofiler-sdk of ROCm 6.2 or later, because it lacks {missing}");
             return Err(error(ErrorKind::Unsupported, message));
         }
         let mut version = Version { major: 0, minor: 0, patch: 0 };
@@ -211,8 +212,8 @@ impl Library {
         unsafe { api.rocprofiler_get_version(major, minor, patch) }.ok()?;
         if !version.is_known() {
             let message = format!(
-                "the records of {version} are not known: those of 0.4 to 0.6 (ROCm 6.2 to 6.4) and of 1 (ROCm 7) are; \
-                 set GPUSTREAM_ROCPROFILER_LIBRARY to one of these"
+                "we only know the records of rocprofiler-sdk 0.4 to 0.6 (ROCm 6.2 to 6.4) and 1 (ROCm 7), but found {version}: \
+                 set GPUSTREAM_ROCPROFILER_LIBRARY to one of those"
             );
             return Err(error(ErrorKind::Unsupported, message));
         }

@@ -1,8 +1,8 @@
 //! The delivered records, until we take them.
 //!
-//! The library calls us from a thread of its own, whenever its buffer is half full or flushed. While that buffer is full, it
-//! holds back the thread that completes work. So our callback takes one short lock, allocates little, and cannot panic. We never
-//! tear down the data that it uses.
+//! The library calls us from a thread of its own, whenever its buffer is half full or flushed. While that buffer is
+//! full, it holds back the thread that completes work. So our callback may only take one short lock, must allocate
+//! little, and cannot panic. We must never tear down the data that it uses.
 
 use std::ffi::c_void;
 use std::mem;
@@ -23,7 +23,7 @@ const MOST: usize = 1 << 18;
 /// A record for an operation; without a part if the record has no times.
 pub(crate) type Came = (u64, Option<Activity>);
 
-/// The records that we have not taken yet, in the order in which they came.
+/// The records that we have not taken yet, in the order that they came.
 #[derive(Default)]
 struct Delivered {
     records: Vec<Came>,

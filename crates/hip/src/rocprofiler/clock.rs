@@ -8,7 +8,7 @@ use gpustream_hal::{ErrorKind, Result, trace};
 
 use super::api::Api;
 
-/// How many readings we take. We keep the shortest, because the thread can be interrupted between the clocks.
+/// How many readings we take. We keep the shortest, because the thread may be interrupted between the clocks.
 const READINGS: usize = 8;
 
 /// A moment on both clocks.
@@ -17,7 +17,7 @@ pub(crate) struct Pair {
     pub(crate) library: u64,
     /// On the clock of [`trace::now`].
     pub(crate) host: u64,
-    /// The two can be apart by at most this many nanoseconds.
+    /// The two may be apart by at most this many nanoseconds.
     pub(crate) error: u64,
 }
 
@@ -61,7 +61,7 @@ impl Clock {
         *self = Self { before: self.last, last: pair };
     }
 
-    /// Converts one of the library's times to the host's.
+    /// Converts a time from the library to the host's clock.
     pub(crate) fn host(&self, time: u64) -> u64 {
         let Self { before, last } = *self;
         let at = |pair: Pair| i128::from(pair.host) + i128::from(time) - i128::from(pair.library);

@@ -40,7 +40,8 @@ struct Symbol {
     name: *const c_char,
 }
 
-/// The names by the kernels' numbers, which count up. We keep unloaded kernels, because their records can still come.
+/// The names by the kernels' numbers, which count up. We must keep unloaded kernels, because their records may still
+/// come.
 static NAMES: Mutex<BTreeMap<u64, Arc<str>>> = Mutex::new(BTreeMap::new());
 
 /// Returns the function that takes a version's names.

@@ -1,8 +1,9 @@
 //! Which operation each thread submits, and how much it submits for it.
 //!
-//! Whenever a thread submits a kernel or a copy, the library asks on that thread for a number. We do not use its other way, a
-//! stack of numbers for each thread, because it gives the main thread's number to every thread without one. Each question means
-//! that a record will come. So by counting the questions we also know when an operation's records are complete.
+//! Whenever a thread submits a kernel or a copy, the library asks on that thread for a number. We cannot use its other
+//! way, a stack of numbers for each thread, because it gives the main thread's number to every thread without one. Each
+//! question means that a record must come. So by counting the questions we can also tell when an operation's records
+//! are complete.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -1,8 +1,8 @@
 //! Reading the library's records.
 //!
-//! A record says how long it is, and newer versions add fields at its end: 1.0 a copy's addresses, and the development of 2026 a
-//! kernel's pipe. But the fields that we need have never moved, so we can read records by offset, whatever their version. The
-//! tests have the offsets that a C compiler found in four versions' headers.
+//! A record says how long it is, and newer versions may add fields at its end: 1.0 a copy's addresses, and the
+//! development of 2026 a kernel's pipe. But the fields that we need have never moved, so we can read records by offset,
+//! whatever their version. The tests have the offsets that a C compiler found in four versions' headers.
 
 use gpustream_hal::{CopyDirection, WorkKind};
 

@@ -1,4 +1,5 @@
-//! The process's only use of rocprofiler-sdk. All devices measure together, and share what was measured.
+//! All use of rocprofiler-sdk in this process. We can set it up only once, so all devices measure together and share
+//! what was measured.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
@@ -105,8 +106,8 @@ impl Rocprofiler {
     }
 
     /// Passes on what was measured for operations whose records have all come, and with `flush` for the others too, as
-    /// [`Traces::trace_take`](gpustream_hal::Traces::trace_take) says. A record exists only once its work is done, so we never
-    /// wait for work here.
+    /// [`Traces::trace_take`](gpustream_hal::Traces::trace_take) says. A record exists only once its work is done, so
+    /// we need not wait for work here, and must not.
     pub(crate) fn take(&self, flush: bool, each: &mut dyn FnMut(&Ran<'_>)) -> Result<u64> {
         let mut whole = lock(&self.whole);
         // We also pass on the records that came before a failure.

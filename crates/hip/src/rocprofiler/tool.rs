@@ -1,4 +1,4 @@
-//! The tool that rocprofiler-sdk knows us as. We set it up once in the process, before HIP starts.
+//! The tool that rocprofiler-sdk knows us as. We must set it up once in the process, before HIP starts.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;

@@ -1,7 +1,7 @@
 //! The operations whose records have all come.
 //!
-//! A record comes as soon as its kernel is done, and a graph's last kernel can be done much later than its first. So we hold the
-//! records until the operation has all of them.
+//! A record comes as soon as its kernel is done, and the last kernel of a graph may be done much later than its first.
+//! So we must hold the records until the operation has all of them.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct IncompleteOperation {
     all: Option<u32>,
     /// The records that came, with or without times.
     came: u32,
-    /// The records with times, in the order in which they came.
+    /// The records with times, in the order that they came.
     parts: Vec<Activity>,
 }
 

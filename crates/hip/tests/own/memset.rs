@@ -23,7 +23,7 @@ fn fill_in_documented_order() {
     // SAFETY: everything is alive until we destroy it, after the last run.
     unsafe {
         let graph = device.graph_create().unwrap();
-        // If a fill is invalid in both orders, it is an error, and we learn nothing from it.
+        // If a fill is invalid in both orders, you must get an error, and we can learn nothing from it.
         let nothing = GraphNode::Work(fill(FillPattern::U8(1), 0));
         let (error, calls) = recorder.record(|| device.graph_add_node(graph, &[], &nothing).unwrap_err());
         assert_eq!((error.kind(), error.call()), (ErrorKind::InvalidArgument, Some(ADD)));

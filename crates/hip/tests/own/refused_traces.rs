@@ -12,7 +12,7 @@ use crate::{backend, load_with, options};
 #[test]
 fn another_library_in_its_place_is_named() {
     in_own_process(&[("GPUSTREAM_ROCPROFILER_LIBRARY", "libm.so.6")], || {
-        assert_refused(&["libm.so.6", "is no rocprofiler-sdk", "rocprofiler_get_version"]);
+        assert_refused(&["libm.so.6", "is not a rocprofiler-sdk", "rocprofiler_get_version"]);
     });
 }
 
@@ -44,7 +44,7 @@ fn process_that_is_not_traced_from_its_beginning_has_no_library() {
             let error = device.trace_begin().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.message().contains("set GPUSTREAM_TRACE"), "{error}");
-            // Too late: HIP has started.
+            // This must be too late, because HIP has started.
             backend().expect_traces();
         }
         assert!(!library.is_set_up());

@@ -88,8 +88,8 @@ fn captured_graph_replays() {
     drop((graph, buffer, stream, kernel, device));
 }
 
-/// A vendor's library can break a capture without the tracker seeing it. The stream must work afterwards, also on ROCm 6, which
-/// leaves the stream unusable.
+/// A vendor's library can break a capture without the tracker seeing it. You must be able to use the stream afterwards,
+/// also on ROCm 6, which leaves it unusable.
 #[test]
 fn stream_works_after_a_capture_that_someone_else_broke() {
     let (_recorder, device) = start();

@@ -25,7 +25,8 @@ use super::texts::Texts;
 ///
 /// # Errors
 ///
-/// If this is not such a file, or if it is damaged anywhere except at its end.
+/// If this is not such a file, or if it is damaged anywhere except at its end. For a damaged file the error
+/// says which byte.
 pub fn read(bytes: &[u8]) -> Result<Timeline, ReadError> {
     let mut reader = Reader::default();
     if !bytes.starts_with(&first()) {
@@ -69,7 +70,7 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotATimeline => {
-                write!(f, "not a timeline of gpustream's: the file does not begin with `{FORMAT}{VERSION}`")
+                write!(f, "the file is not a gpustream timeline: it does not begin with `{FORMAT}{VERSION}`")
             }
             Self::Format { found } => write!(
                 f,
@@ -122,12 +123,13 @@ type Read<T> = Result<T, &'static str>;
 #[derive(Default)]
 struct Reader {
     timeline: Timeline,
-    /// Devices, streams and threads. The last description of each is the valid one.
+    /// Devices, streams and threads. The writer may describe one again, for example if a clock's error grows,
+    /// so the last description is the valid one.
     described: Vec<Record>,
     texts: Texts,
-    /// The device and label of each counter's track.
+    /// Which device and label each counter track has.
     counters: HashMap<u64, (u32, String)>,
-    /// The slices that have begun. They end in reverse order, because the writer writes each record as a
+    /// The slices that have begun. They must end in reverse order, because the writer writes each record as a
     /// whole.
     open: Vec<(u64, Slice)>,
 }

@@ -1,7 +1,7 @@
 //! The messages in Perfetto's trace format that a timeline needs.
 //!
 //! Field numbers and types come from `protos/perfetto/trace` in Perfetto's sources. Each message names its
-//! file. The reader skips fields that are not listed, as any protocol buffer reader does.
+//! file. The reader skips fields that are not listed, as any protocol buffer reader must.
 
 use prost::{Enumeration, Message, Oneof};
 

@@ -4,7 +4,7 @@ use gpustream_timeline::perfetto::format::Kind;
 
 use super::schema::{Interned, InternedData};
 
-/// The strings by number.
+/// The strings by number. Each string may be used many times, but is written only once.
 #[derive(Default)]
 pub(super) struct Texts([Vec<String>; 4]);
 

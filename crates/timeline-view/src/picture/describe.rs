@@ -1,4 +1,5 @@
-//! Text about a slice, for tooltips.
+//! Text about a slice, for tooltips. They should answer what you may ask about it: what it did, when and how
+//! long, which line submitted it, and what it waited for.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! The kinds of slices: their names, colours and stripes.
 //!
-//! Colours differ in lightness, so that they can be distinguished in grey and by people with colour
-//! blindness. The stripes of copies rise or fall with their direction.
+//! Colours differ in lightness, so that you can distinguish them in grey, or if you are colour-blind. The
+//! stripes of copies rise or fall with their direction.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,6 @@
-//! The shapes of a lane: slices that are wide enough on their own, and narrow ones merged.
+//! The shapes of a lane: slices that are wide enough on their own, and narrow ones merged. A trace can have
+//! millions of slices, but a picture has only a thousand pixels, so most of them could not be seen on their
+//! own.
 
 use std::ops::Range;
 
@@ -29,7 +31,7 @@ pub(super) struct Run {
     pub(super) cells: Vec<Cell>,
 }
 
-/// A part of a run: a few pixels, in which each kind covers some part of the time.
+/// A part of a run: a few pixels. Each kind covers some part of their time.
 pub(super) struct Cell {
     pub(super) x: f64,
     pub(super) width: f64,
@@ -212,7 +214,7 @@ mod tests {
         });
         assert_eq!(counts.sum::<usize>(), 1_650);
         assert!((31..40).contains(&shapes.len()), "{}", shapes.len());
-        // About half of the time is covered everywhere, even where one run ends and the next begins.
+        // About half of the time is covered everywhere, also at the border between two runs.
         let cells = shapes.iter().flat_map(|shape| match shape {
             Shape::One(_) => &[][..],
             Shape::Many(run) => &run.cells,

@@ -1,4 +1,4 @@
-//! A page in which you can move around in a timeline.
+//! A page to move around in a timeline.
 //!
 //! The page contains the records as JSON, in columns: `data.rs` writes them, and `data.js` reads them. The
 //! page draws the visible part on a canvas.

@@ -8,7 +8,8 @@ use super::kind::Kind;
 use crate::lookup::{Lookup, ran};
 use gpustream_timeline::{Counter, Nanos, Timeline};
 
-/// How many lanes a row may have. If more slices overlap, they are drawn over each other in the last lane.
+/// How many lanes a row may have. If more slices overlap, they must share the last lane, and you can only see
+/// the topmost.
 const LANES: usize = 8;
 
 pub(super) struct Row<'a> {

@@ -1,10 +1,10 @@
-//! The time axis: where a time is, and where ticks are.
+//! The time axis: the pixels of times, and the ticks.
 
 use std::ops::Range;
 
 use gpustream_timeline::Nanos;
 
-/// A time range, and the pixels on which it is drawn.
+/// A time range, and the pixels that show it.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     /// Nanoseconds from the beginning of each timeline.
@@ -16,7 +16,8 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Returns where a time is. Times outside the window are just outside the pixels.
+    /// Returns the pixel of a time. A time outside the window may be far away, but its pixel is just outside
+    /// the picture.
     pub(super) fn x(&self, time: Nanos) -> f64 {
         let length = (self.window.end - self.window.start).max(1) as f64;
         let past = time as f64 - self.window.start as f64;
@@ -53,8 +54,8 @@ struct Labels {
 }
 
 impl Labels {
-    /// Chooses the largest unit in which the last tick is at least 1 and ticks differ within three decimal
-    /// places.
+    /// Chooses the largest unit that makes the last tick at least 1 and that can tell ticks apart by three
+    /// decimal places.
     fn new(step: Nanos, last: Nanos) -> Self {
         let digits = |unit: Nanos| {
             let mut scaled = (0..=3).map(|digits| (digits, u128::from(step) * 10u128.pow(digits)));

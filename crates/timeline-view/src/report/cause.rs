@@ -19,24 +19,27 @@ use gpustream_timeline::{Nanos, Operation, SourceLine, Timeline, WorkKind};
 #[non_exhaustive]
 pub enum Cause {
     /// The next operation was submitted after the gap began, and none of the following explains what the host
-    /// did meanwhile.
+    /// did meanwhile. If you cannot make the host faster, let it submit fewer and larger operations, or one
+    /// graph.
     HostLate,
-    /// The next operation was submitted late, because its thread was waiting for something.
+    /// The next operation was submitted late, because its thread was waiting for something. You may be able
+    /// to submit first and wait later.
     HostWaited,
-    /// The next operation was submitted late, because an allocation on its thread reached the driver.
+    /// The next operation was submitted late, because an allocation on its thread reached the driver. You may
+    /// be able to allocate earlier, or to use the same memory again.
     Allocation,
     /// The next operation copies from or to memory that is not page-locked, or it was submitted late because
-    /// its thread was inside the call of such a copy.
+    /// its thread was inside the call of such a copy. Use pinned memory if you can.
     Pageable,
     /// The next operation waited for one on another stream, or for a host function on its own stream.
     Operation,
     /// An operation on the legacy default stream had to end first. Or the next operation is on that stream,
-    /// and one on another stream had to end.
+    /// and one on another stream had to end. You can avoid this gap by not using the legacy stream.
     Legacy,
     /// Everything was ready, but the engine was busy with operations of other streams.
     Engine,
-    /// Everything was ready, but the device took its time. Launching costs some, and we cannot see inside
-    /// graphs.
+    /// Everything was ready, but the device took its time. Launching costs some, and we may not see what
+    /// happens inside a graph.
     Device,
 }
 
@@ -118,7 +121,8 @@ pub(crate) struct Causes<'a> {
     ends: HashMap<u32, Ends>,
 }
 
-/// End and index of a device's operations, sorted by end: those on its legacy stream, and the others.
+/// When each operation of a device ended, and its index, sorted by time: those on its legacy stream, and the
+/// others.
 #[derive(Default)]
 struct Ends {
     legacy: Vec<(Nanos, usize)>,
@@ -149,7 +153,8 @@ impl<'a> Causes<'a> {
         Self { timeline, lookup, threads, devices, ends }
     }
 
-    /// Returns why nothing ran in `gap`, which the operation `next` ended.
+    /// Returns why nothing ran in `gap`, which the operation `next` ended. A cause must explain at least half
+    /// of the gap; only the legacy stream may explain less.
     pub(crate) fn find(&self, gap: &Range<Nanos>, next: usize) -> Found {
         let device = Found::new(Cause::Device, Blamed::Nothing);
         let Some(operation) = self.timeline.operations.get(next) else { return device };

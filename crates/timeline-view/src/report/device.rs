@@ -61,16 +61,16 @@ pub struct DeviceReport {
     pub id: u32,
     /// The device's name.
     pub name: String,
-    /// The time in which any engine of the device was busy, except for host functions.
+    /// How long at least one engine of the device was busy. Host functions do not count.
     pub busy: Nanos,
-    /// The rest of the report's total.
+    /// The rest of [`Report::total`](crate::Report::total).
     pub idle: Nanos,
     /// The engines that did something.
     pub engines: Vec<EngineReport>,
-    /// The time in which both a copy (up, down or inside) and a kernel ran, out of the time in which a copy
-    /// ran.
+    /// How long a copy (up, down or inside) and a kernel ran at the same time, out of the time that copies
+    /// ran. If this is small, you may be able to hide copies behind kernels on another stream.
     pub copies_with_kernels: Overlap,
-    /// The time in which copies went both up and down, out of the time in which any went up or down.
+    /// How long copies went up and down at the same time, out of the time that any went up or down.
     pub both_directions: Overlap,
     /// The time that was hidden behind other work: the busy times of all engines added up, minus the device's
     /// busy time. The whole is that sum, so if three engines are always busy at once, the share is two
@@ -123,13 +123,13 @@ impl DeviceReport {
 pub struct EngineReport {
     /// The engine.
     pub engine: Engine,
-    /// How many operations there were. If we know a graph's nodes, they count instead of the graph.
+    /// How many operations there were. If we can see a graph's nodes, they count instead of the graph.
     pub operations: u64,
     /// The sum of the bytes of all copies and fills, even if their times are unknown.
     pub bytes: u64,
-    /// The time in which the engine did something.
+    /// How long the engine did something.
     pub busy: Nanos,
-    /// The rest of the report's total.
+    /// The rest of [`Report::total`](crate::Report::total).
     pub idle: Nanos,
 }
 
@@ -149,7 +149,7 @@ impl Overlap {
     }
 }
 
-/// How much of a device's idle time one cause explains.
+/// How much idle time of a device one cause explains.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CauseReport {
@@ -167,7 +167,7 @@ pub(crate) struct Devices(BTreeMap<u32, Load>);
 pub(crate) struct Load {
     name: String,
     engines: BTreeMap<Engine, EngineWork>,
-    /// The time in which any engine was busy, except for host functions.
+    /// When at least one engine was busy, except for host functions.
     pub(crate) busy: Intervals,
     /// Start and index of every operation that kept the device busy, sorted by start.
     pub(crate) starts: Vec<(Nanos, usize)>,
@@ -213,7 +213,7 @@ impl Devices {
         self.0.iter().map(|(id, device)| (*id, &*device.name, device))
     }
 
-    /// Returns the time in which any device was busy.
+    /// Returns when at least one device was busy.
     pub(crate) fn busy(&self) -> Intervals {
         Intervals::union(self.0.values().map(|device| &device.busy))
     }

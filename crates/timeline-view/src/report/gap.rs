@@ -1,4 +1,5 @@
-//! Streams, and the gaps of streams and devices.
+//! Streams, and the gaps of streams and devices. A stream's gap may be harmless, because other streams can
+//! use the device meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +15,7 @@ use gpustream_timeline::{Nanos, Timeline};
 /// How many gaps a report lists for each device and each stream.
 const LONGEST: usize = 5;
 
-/// A time in which a device or stream was idle, between two operations.
+/// A time between two operations while a device or stream was idle.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Gap {
@@ -28,7 +29,8 @@ pub struct Gap {
     pub next: Culprit,
     /// The cause that explains most of the gap.
     pub cause: Cause,
-    /// The operation or call behind the cause, if we know it.
+    /// The operation or call that is to blame, if we know it. Begin with its source line if you want to close
+    /// the gap.
     pub culprit: Option<Culprit>,
 }
 
@@ -53,9 +55,9 @@ pub struct StreamReport {
     pub device: Option<u32>,
     /// How many operations it had.
     pub operations: u64,
-    /// The time in which some operation of the stream ran, including waits for flags and host functions.
+    /// How long some operation of the stream ran, including waits for flags and host functions.
     pub busy: Nanos,
-    /// The rest of the report's total.
+    /// The rest of [`Report::total`](crate::Report::total).
     pub idle: Nanos,
 }
 

@@ -13,9 +13,9 @@ use gpustream_timeline::{Nanos, Timeline, WorkKind};
 pub struct LabelReport {
     /// The label.
     pub label: Cow<'static, str>,
-    /// The engine that they keep busy, if any. If a label is used on two engines, it is listed twice.
+    /// The engine that they keep busy, if any. A label may be used on two engines, and is then listed twice.
     pub engine: Option<Engine>,
-    /// How many operations have known times. If we know a graph's nodes, they count instead of the graph.
+    /// How many operations have known times. If we can see a graph's nodes, they count instead of the graph.
     pub count: u64,
     /// The total time.
     pub time: Nanos,

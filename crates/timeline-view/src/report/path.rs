@@ -9,7 +9,8 @@ use super::thread::{Thread, Threads};
 use crate::lookup::{Lookup, ran};
 use gpustream_timeline::{Nanos, Operation, SpanKind, Timeline};
 
-/// The chain of operations that ended last. Each step is the one that the next had to come after.
+/// The chain of operations that ended last. Each step is the one that the next had to come after. If you want
+/// the whole run to end sooner, you must make something on this path shorter.
 ///
 /// We follow the chain backwards from the operation that ended last. Usually, the step before an operation is
 /// whichever ended last among the previous operation on its stream and the operations on other streams that
@@ -40,7 +41,7 @@ pub struct Path {
 pub struct PathStep {
     /// The operation's index in [`Timeline::operations`].
     pub operation: usize,
-    /// Why the operation did not start earlier.
+    /// Why the operation could not start earlier.
     pub link: Link,
     /// From the end of the step before to the operation's start. For the first step, from the first thing on
     /// its thread.
@@ -49,7 +50,7 @@ pub struct PathStep {
     pub ran: Nanos,
 }
 
-/// Why an operation on the critical path did not start earlier.
+/// Why an operation on the critical path could not start earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Link {
@@ -103,8 +104,8 @@ pub(crate) fn path(timeline: &Timeline, lookup: &Lookup<'_>, threads: &Threads, 
     path
 }
 
-/// An order in which each step's key is less than the next one's, so that the search ends, whatever a file
-/// contains.
+/// Orders the steps: each step's key must be less than the next one's. So the search ends, even if a file
+/// claims that operations wait for each other.
 type Key = (Nanos, Nanos, usize);
 
 fn key(at: usize, operation: &Operation) -> Option<Key> {
@@ -119,7 +120,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns why an operation did not start earlier, and the step before it.
+    /// Returns why an operation could not start earlier, and the step before it.
     fn before(&self, at: usize, operation: &Operation) -> (Link, Option<usize>) {
         let own = key(at, operation);
         let earlier = |before: usize| {

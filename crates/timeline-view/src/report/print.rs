@@ -11,8 +11,8 @@ use gpustream_timeline::{Nanos, SourceLine};
 const ROWS: usize = 10;
 
 impl fmt::Display for Report {
-    /// Writes tables. Lists only have their first ten entries, and times are rounded; the fields have
-    /// everything.
+    /// Writes tables. Lists only have their first ten entries, and times are rounded. If you need more, you
+    /// can read the fields.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_total(f)?;
         let (of_devices, of_streams) = (self.gaps(true), self.gaps(false));

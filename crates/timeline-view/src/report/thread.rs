@@ -19,7 +19,7 @@ pub struct ThreadReport {
     pub operations: u64,
     /// The time inside the calls that submitted them.
     pub submitting: Nanos,
-    /// The time that the thread waited for something to be done.
+    /// How long the thread waited for something to be done, and could do nothing else.
     pub waiting: Nanos,
     /// The time of allocations that reached the driver.
     pub allocating: Nanos,
@@ -75,7 +75,7 @@ impl Thread {
         self.extent = extent.reduce(around);
     }
 
-    /// Returns the times between the first and the last thing in which the thread did not wait.
+    /// Returns the times between the first and the last thing while the thread did not wait.
     fn busy(&self) -> impl Iterator<Item = Range<Nanos>> {
         self.extent.iter().flat_map(|extent| self.waits.set.complement(extent.clone()))
     }
@@ -121,7 +121,7 @@ impl Threads {
         self.0.get(&id)
     }
 
-    /// Returns the time in which at least one thread was busy or a host function ran.
+    /// Returns when at least one thread was busy or a host function ran.
     pub(crate) fn busy(&self, timeline: &Timeline) -> Intervals {
         let functions = timeline.operations.iter().filter(|operation| operation.work == WorkKind::Host);
         let threads = self.0.values().flat_map(Thread::busy);

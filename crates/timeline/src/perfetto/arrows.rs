@@ -1,14 +1,15 @@
 //! Arrows between operations. We draw one as soon as we write its later end, from what we know then.
 //!
-//! Each operation opens a flow whose id is derived from its [`Point`], and an arrow that ends at a slice
-//! names that id. So it does not matter which end is written first.
+//! Each operation opens a flow, and an arrow that ends at a slice names the flow. We compute the flow's id
+//! from the operation's [`Point`], so we can write the two ends in any order, and we need no table of ids.
 
 use std::collections::BTreeSet;
 
 use super::recent::Recent;
 use crate::{Nanos, Point};
 
-/// Where an arrow ends: a track, and a time at which the slice is open there.
+/// Where an arrow ends: a track, and a time while the slice is open there. Perfetto can only attach an arrow
+/// to an open slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) track: u64,

@@ -12,7 +12,8 @@ use crate::{
     WorkKind,
 };
 
-/// Makes packets from records. It only remembers a bounded number of earlier records.
+/// Makes packets from records. It remembers only a bounded number of earlier records, because a trace may run
+/// for days.
 pub(super) struct Encoder {
     packets: Packets,
     tracks: Tracks,
@@ -232,7 +233,7 @@ impl Encoder {
     }
 }
 
-/// Returns the last moment at which a slice is open.
+/// Returns the last moment while a slice is open.
 fn last_moment(time: &Range<Nanos>) -> Nanos {
     time.end.saturating_sub(1).max(time.start)
 }

@@ -1,5 +1,5 @@
-//! The words in a file with which a reader recognises what the writer wrote. They are for
-//! `gpustream-timeline-view` of the same version.
+//! The words in a file that tell a reader what it is looking at. They are public for
+//! `gpustream-timeline-view` of the same version, and may change with any version.
 
 use crate::{Clock, Device, Direction, Point, SourceLine, Stream, Thread, WorkKind};
 
@@ -157,7 +157,7 @@ pub(super) fn point(point: Point) -> String {
     format!("stream {} #{}", point.stream, point.number)
 }
 
-/// Returns the help text of the device's track, with one `NAME: VALUE` per line.
+/// Returns a device track's help text, with one `NAME: VALUE` per line.
 pub(super) fn device_description(device: &Device) -> String {
     let clock = word(&CLOCKS, device.clock);
     let reason =
@@ -165,18 +165,18 @@ pub(super) fn device_description(device: &Device) -> String {
     format!("device: {}\nclock: {clock}\nerror: {} ns{reason}", device.id, device.error)
 }
 
-/// Returns the help text of the stream's track.
+/// Returns a stream track's help text.
 pub(super) fn stream_description(stream: &Stream) -> String {
     let kind = if stream.legacy { "legacy default stream" } else { "stream" };
     format!("stream: {}\ndevice: {}\nkind: {kind}", stream.id, stream.device)
 }
 
-/// Returns the help text of the thread's track.
+/// Returns a thread track's help text.
 pub(super) fn thread_description(thread: &Thread) -> String {
     format!("thread: {}", thread.id)
 }
 
-/// Returns the help text of a counter's track.
+/// Returns a counter track's help text.
 pub(super) fn counter_description(device: u32) -> String {
     format!("device: {device}")
 }

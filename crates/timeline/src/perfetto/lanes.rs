@@ -1,9 +1,9 @@
-//! Tracks on which slices never overlap.
+//! Tracks whose slices never overlap.
 //!
-//! Perfetto matches the beginnings and ends of a track's slices like brackets. If slices overlapped, or
-//! touched and were written in another order, they would get each other's ends. So each stream or thread has
-//! several tracks, called lanes: as many as slices overlap. Each lane gets its slices sorted by time, and
-//! Perfetto shows all lanes of one owner as one track.
+//! Perfetto matches beginnings and ends within a track like brackets. For example, if slice A lasts from 1 to
+//! 5 and slice B from 3 to 8, the end at 5 would close B, because B began last. The same can happen if two
+//! slices touch. So each stream or thread has several tracks, called lanes: as many as it has overlapping
+//! slices. The slices in a lane are sorted by time, and Perfetto shows all lanes of one owner as one track.
 
 use std::ops::Range;
 
@@ -20,11 +20,12 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Records are not sorted by time, so the number of lanes could grow with the trace. At this number we
-    /// replace the lane whose last slice ends last with a new one.
+    /// Records are not sorted by time, so the number of lanes could grow with the trace. If there are this
+    /// many and none fits, we forget the lane whose last slice ends last, because it is the least likely to
+    /// fit again.
     const MOST: usize = 16;
 
-    /// Returns the track for a slice, and whether `new` has just made it. It is never the track `around`,
+    /// Returns the track for a slice, and true if `new` has just made it. It cannot be the track `around`,
     /// because a slice is still open there.
     pub(super) fn place(
         &mut self,

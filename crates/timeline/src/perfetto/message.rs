@@ -59,7 +59,7 @@ impl<'a> Message<'a> {
         self.key(field, Form::Length);
         let start = self.0.len();
         write(&mut Message(self.0));
-        // The length comes before the message, but we only know it afterwards.
+        // The length must come before the message, but we only know it afterwards.
         let length = self.0.len() - start;
         varint(self.0, length as u64);
         self.0[start..].rotate_left(length);

@@ -128,7 +128,7 @@ impl Packets {
         }
     }
 
-    /// Ends the last slice of a track. If `flow` is given, one of its arrows ends at the slice.
+    /// Ends the last slice of a track. If `flow` is given, an arrow of that flow ends at the slice.
     pub(super) fn slice_end(&mut self, track: u64, time: Nanos, flow: Option<u64>) {
         self.plain(time, |event| {
             arrow_end(event, flow);
@@ -185,7 +185,7 @@ impl Event<'_> {
         Self { closes: Some(flow), ..self }
     }
 
-    /// One of the flow's arrows ends at the slice. A slice can hold one such end.
+    /// An arrow of this flow ends at the slice. A slice can hold one such end.
     pub(super) fn ends(self, flow: u64) -> Self {
         Self { ends: Some(flow), ..self }
     }

@@ -1,4 +1,4 @@
-//! A map that forgets entries that were not used for a long time.
+//! A map that may forget entries that were not used for a long time.
 
 use std::collections::BTreeMap;
 use std::mem;

@@ -17,8 +17,8 @@ impl Kind {
     }
 }
 
-/// The strings that later packets may refer to, on the writer's side. If the table gets too long we empty it,
-/// and say so in the file.
+/// The strings that later packets may refer to, on the writer's side. If the table gets too long, we empty
+/// it, and a packet tells readers that they must do the same.
 #[derive(Default)]
 pub(super) struct Strings {
     numbers: [HashMap<Box<str>, u64>; 4],

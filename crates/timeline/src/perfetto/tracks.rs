@@ -10,8 +10,8 @@ use super::packets::Packets;
 use super::recent::Recent;
 use crate::{Counter, Device, Nanos, Stream, Thread};
 
-/// The tracks that later records may need. We only remember recently used streams, threads and counters. If
-/// another one comes back, it gets new tracks, named by its number.
+/// The tracks that later records may need. So that memory stays bounded, we remember only recently used
+/// streams, threads and counters. If an older one comes back, it gets new tracks, named by its number.
 pub(super) struct Tracks {
     streams: Recent<u64, StreamTracks>,
     threads: Recent<u64, ThreadTracks>,
@@ -35,7 +35,7 @@ struct ThreadTracks {
 impl ThreadTracks {
     /// Describes a thread. It has no lanes yet.
     fn described(packets: &mut Packets, pid: i32, id: u64, name: &str, description: Option<String>) -> Self {
-        // 0 is the number of the system's idle thread.
+        // We must not use 0: it is the idle thread's number.
         let tid = (id.wrapping_add(1) & 0x7fff_ffff) as i32;
         packets.track(&TrackDescriptor {
             uuid: track(Shows::Thread, id),

@@ -13,13 +13,14 @@ use crate::Record;
 pub struct Writer<W> {
     out: W,
     encoder: Encoder,
-    /// True if a call to `W` failed. The file may then end in the middle of a packet, and nothing after that
-    /// could be read.
+    /// True if a call to `W` failed. The file may then end in the middle of a packet, and a reader could not
+    /// find the beginning of the next one.
     failed: bool,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file. Its first bytes are written together with the first record.
+    /// Begins a file. Its first bytes can only be seen after the first record, or after
+    /// [`finish`](Self::finish), because they are written together.
     pub fn new(out: W) -> Self {
         Self { out, encoder: Encoder::new(), failed: false }
     }
@@ -41,8 +42,8 @@ impl<W: Write> Writer<W> {
         Ok(true)
     }
 
-    /// Ends the file and returns `W`, flushed. If you do not call this, the file only lacks arrows from
-    /// operations that the trace does not have.
+    /// Ends the file and returns `W`, flushed. You need not call this: without it, the file may only lack
+    /// arrows from operations that the trace does not have.
     ///
     /// # Errors
     ///

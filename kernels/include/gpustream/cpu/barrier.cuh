@@ -39,8 +39,8 @@ static inline __attribute__((always_inline)) int __syncthreads_or(int predicate,
 // at.
 static thread_local bool gs_cpu_met;
 
-// Returns when all blocks in a cooperative launch are here. In each block one thread waits for the other blocks,
-// between two of the block's own barriers.
+// Returns when all blocks in a cooperative launch are here. In each block one thread must wait for the other blocks,
+// between two barriers of the block.
 static inline void gs_cpu_grid_barrier(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
     gs_cpu_meeting* meeting = gs_cpu_current->meeting;
     if (!meeting && (uint64_t)gridDim.x * gridDim.y * gridDim.z > 1) {

@@ -18,8 +18,7 @@ struct gs_cpu_index_of<Found, T, Rest...> {
     typedef typename gs_cpu_index_of<typename std::conditional<counts, here, Found>::type, Rest...>::type type;
 };
 
-// A kernel's entry. If the kernel also has a form as loops between the places at which its threads meet, that
-// form's entry too.
+// A kernel's entry. If the kernel also has a form as loops between its meetings, this is that form's entry too.
 template <class F, F Kernel, class L, L Loops>
 struct gs_cpu_entry_of;
 
@@ -52,18 +51,17 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
     static_assert((std::is_trivially_copyable<P>::value && ... && true),
                   "a kernel's parameters must be trivially copyable");
 
-    // The type in which the kernel probably compares its thread's number. We guess it from its
-    // parameters.
+    // The type that the kernel probably compares its thread's number in. We guess it from its parameters.
     typedef typename gs_cpu_index_of<unsigned int, P...>::type index;
     // A 64-bit number can come from a 32-bit product, `blockIdx.x * blockDim.x`, or from a 64-bit one,
     // `(size_t)blockIdx.x * blockDim.x`. No loop suits both, and the wrong one can be ten times slower. So these
     // kernels get two loops, and we time the first blocks to find the faster one.
     static constexpr int forms = sizeof(index) == 8 ? 2 : 1;
 
-    // Runs one row of a block's threads, in a form that the compiler optimises well. The loop counts the thread's
-    // number over the whole grid, so the kernel's own `blockIdx.x * blockDim.x + threadIdx.x` folds to the loop's
-    // counter. Then the compiler can split a guard `i < n` off the loop, and sees that neighbours touch
-    // neighbouring addresses. We measured each line here.
+    // Runs one row of threads, in a form that the compiler can optimise well. The loop counts the thread's number over
+    // the whole grid, so the kernel's own `blockIdx.x * blockDim.x + threadIdx.x` folds to the loop's counter. Then the
+    // compiler can split a guard `i < n` off the loop, and sees that neighbours touch neighbouring addresses. We
+    // measured each line here.
     template <int Form>
     static inline __attribute__((always_inline)) void row(P... args) {
         const uint32_t bx = blockDim.x;
@@ -185,7 +183,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         }
         return true;
     }
-    // Runs blocks as loops between the places at which their threads meet.
+    // Runs blocks as loops between the meetings of their threads.
     template <size_t... I>
     static void blocks_of_loops(gs_cpu_context* context, uint64_t end, std::index_sequence<I...>) {
         if constexpr (!std::is_same<L, std::nullptr_t>::value) {

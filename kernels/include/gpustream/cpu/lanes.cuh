@@ -98,7 +98,7 @@ struct gs_cpu_lanes<T, true> {
 
 template <class T>
 using gs_cpu_number = typename std::enable_if<std::is_arithmetic<T>::value>::type;
-// The type in which a type's sums and products do not overflow.
+// A type for sums and products of another type that cannot overflow.
 template <class T>
 using gs_cpu_modulo =
     typename std::conditional<std::is_integral<T>::value, std::make_unsigned<T>, std::common_type<T>>::type::type;
@@ -261,7 +261,7 @@ struct gs_cpu_whole_warp {
     // A value for each lane, from what may be one value.
     template <class T, class Other>
     GS_CPU_LOOP gs_cpu_lanes<T> as(const Other& value) const { return gs_cpu_lanes<T>(value); }
-    // A variable's values, and where they are.
+    // A variable's values, and their place.
     template <class T>
     GS_CPU_LOOP gs_cpu_lanes<T> load(const T* values) const {
         gs_cpu_lanes<T> loaded;

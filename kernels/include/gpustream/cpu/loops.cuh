@@ -1,5 +1,4 @@
-// Runs kernels whose threads meet, as loops over a block's threads between the places at which they
-// meet.
+// Runs kernels whose threads meet, as loops over a block's threads between two meetings.
 //
 // gpustream-build writes such a kernel's second form with the names in this header. If a thread's variable lives
 // longer than one loop, it is an array with one value per thread, and a shuffle reads another thread's value there.
@@ -17,8 +16,9 @@
 
 #define GS_CPU_LOOP __attribute__((always_inline))
 
-// Marks a form in which a shuffle reads what the shuffle before it stored. Each of its vectors lies across two that were just
-// stored, and the longer they are, the longer a processor waits for them. Clang makes no longer ones by itself.
+// Marks a form with a shuffle that reads what the shuffle before it stored. Each of its vectors lies across two that
+// were just stored, and the longer they are, the longer a processor waits for them. Clang makes no longer ones by
+// itself.
 #if defined(__x86_64__) && !defined(__clang__)
 #define GS_CPU_CHAINED __attribute__((target("prefer-vector-width=256")))
 #else
@@ -175,8 +175,8 @@ struct gs_cpu_in_row {
     uint32_t lane_x;  // x % warpSize
 };
 
-// One of two values, without a branch, because GCC could move a branch to a point at which it can foresee the
-// outcome for half of a loop.
+// One of two values, without a branch, because GCC could move a branch to a point that lets it foresee the outcome for
+// half of a loop.
 template <class T>
 static inline GS_CPU_LOOP T gs_cpu_either(bool first, T a, T b) {
     if constexpr (std::is_arithmetic<T>::value && (sizeof(T) == 4 || sizeof(T) == 8)) {
@@ -260,8 +260,8 @@ struct gs_cpu_bit_of {
 };
 alignas(64) static constexpr gs_cpu_bit_of gs_cpu_lane_bit;
 
-// A zero that the compiler does not know. If it knew the first value, GCC would move half of a loop's first turn
-// out.
+// A zero that the compiler does not know. If it knew the first value, GCC would move half of the first turn out of a
+// loop.
 struct gs_cpu_start {
     int zero = 0;
     GS_CPU_LOOP gs_cpu_start() { __asm__("" : "+r"(zero)); }
@@ -363,7 +363,7 @@ struct gs_cpu_part {
     }
 };
 
-// A row of a block's threads, at its first thread.
+// A row of threads, at its first thread.
 struct gs_cpu_row : gs_cpu_in_row {
     const gs_cpu_threads& threads;
     size_t first;
@@ -443,8 +443,8 @@ struct gs_cpu_row : gs_cpu_in_row {
             each<How>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
         }
     }
-    // Has the processor fetch the elements after those that the row touches. The loop's next row needs them, or the
-    // next block, and the processor's own prefetch does not reach from one short row to the next.
+    // Tells the processor to fetch the elements after those that the row touches. The loop's next row or the next block
+    // needs them, but the processor's own prefetch cannot reach from one short row to the next.
     template <class T>
     GS_CPU_LOOP void behind(const volatile T* pointer, uint64_t first) const {
         fetch((uintptr_t)pointer + (first + length) * sizeof(T), length * sizeof(T));
@@ -537,8 +537,8 @@ static inline GS_CPU_LOOP constexpr auto gs_cpu_distance(Left from, Right to) {
         return nullptr;
     }
 }
-// Runs the body, which asks for its condition, for the threads of each row that can fulfil it: the one that is `distance`
-// behind the first, and, if `every` is not 0, those so many threads before and behind that one.
+// In each row, runs the body only for the threads that can fulfil its condition: the one at `distance` from the first, and
+// if `every` is not 0, each one that is a multiple of `every` threads away from it. The body still asks for the condition.
 template <unsigned How = 0, class Distance, class Body>
 static inline GS_CPU_LOOP void gs_cpu_each_at(const gs_cpu_threads& threads, uint32_t every, Distance distance,
                                               Body body) {
@@ -567,7 +567,7 @@ static inline GS_CPU_LOOP gs_cpu_values<T> gs_cpu_gather(const gs_cpu_threads& t
     return values;
 }
 
-// The outcome of a vote: for each warp, which lanes run and for which the predicate holds.
+// The outcome of a vote: for each warp, the lanes that run, and those whose predicate holds.
 struct gs_cpu_votes {
     uint64_t active[32], held[32];
     uint32_t count = 0, against = 0;

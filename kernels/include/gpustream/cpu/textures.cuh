@@ -272,8 +272,7 @@ GS_CPU_FETCH(tex3DLod, 3, false, (float x, float y, float z, float), (x, y, z, 0
 #undef GS_CPU_FETCH
 #undef GS_CPU_BOTH
 
-// What happens if an access misses a surface: one of CUDA's modes, or one of HIP's, whose numbers
-// differ.
+// What happens if an access misses a surface: a mode of CUDA, or of HIP, whose numbers differ.
 enum cudaSurfaceBoundaryMode { cudaBoundaryModeZero, cudaBoundaryModeClamp, cudaBoundaryModeTrap };
 enum hipSurfaceBoundaryMode { hipBoundaryModeZero, hipBoundaryModeTrap, hipBoundaryModeClamp };
 struct gs_cpu_boundary {
@@ -285,7 +284,8 @@ struct gs_cpu_boundary {
                                              : cudaBoundaryModeZero) {}
 };
 
-// Returns where an element of T is in a surface. Null if it is outside, and the access does nothing. `x` counts bytes.
+// Returns the address of an element of T in a surface. Null if it is outside; the access must then do nothing. `x`
+// counts bytes.
 template <class T>
 static inline unsigned char* gs_cpu_surface(unsigned long long handle, int dimensions, bool layered, const char* call,
                                             int64_t x, int64_t y, int64_t z, gs_cpu_boundary boundary, const char* file,

@@ -124,7 +124,7 @@ fn launches_name_constants_and_come_in_hips_dress() {
     assert_eq!(keys(text, &[]), ["k<float, 512>", "k<float, 16>", "k<int, 8>"]);
 }
 
-/// Macros are undefined at the point where an instance's name is used.
+/// No macro may change what the name of an instance means.
 #[test]
 fn instances_have_the_types_that_macros_stand_for() {
     let text = "#define WORD unsigned\n#define REAL Real // of this program\n#define Real double\nstruct Pair { REAL a, b; };\n\

@@ -124,7 +124,7 @@ extern "C" __global__ void k(const Particle p, const Point* q, real r, struct Wi
     assert_eq!(module.kernels[0].instances[0].param_table(), [(0, 44), (48, 8), (56, 4), (64, 16)]);
 }
 
-/// Returns the types of a kernel's parameters.
+/// Returns the parameter types.
 fn types(text: &str) -> Vec<ParamType> {
     read(text).kernels[0].params.iter().map(|param| param.ty.clone()).collect()
 }

@@ -4,7 +4,7 @@
 //! Rank 0 opens with a greeting and random bytes. The other side answers with its own random bytes and a code
 //! over both, computed with the secret. Rank 0 answers with another code over both. The messages' key is
 //! derived from the secret and both sides' random bytes. Each code covers the direction and the number of its
-//! message, so nobody can replay a message in another connection, direction or position.
+//! message, so an attacker cannot replay a message in another connection, direction or position.
 //!
 //! A message consists of its length in four bytes (little-endian), its bytes, and its code. Nothing is
 //! encrypted.

@@ -91,8 +91,8 @@ impl Key {
         self.over(parts).finalize().into_bytes().into()
     }
 
-    /// Returns true if `code` belongs to the message. The time does not depend on where codes differ, so it
-    /// tells an attacker nothing.
+    /// Returns true if `code` belongs to the message. It takes equally long wherever the codes differ,
+    /// because an attacker could otherwise guess a code byte by byte.
     pub(super) fn is_code(&self, parts: &[&[u8]], code: &[u8]) -> bool {
         self.over(parts).verify_slice(code).is_ok()
     }

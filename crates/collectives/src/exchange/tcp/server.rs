@@ -26,7 +26,7 @@ const TRUST_LIMIT: Duration = Duration::from_secs(10);
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// How long we pause if we cannot accept a connection, for example because descriptors have run out.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// The stack size of a connection's thread, in bytes.
+/// The stack size in bytes of a thread that serves a connection.
 const STACK: usize = 256 << 10;
 
 /// The threads that serve a store to other ranks. They end when this is dropped.

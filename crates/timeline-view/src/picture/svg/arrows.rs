@@ -24,8 +24,9 @@ struct Arrow {
 }
 
 impl Drawing<'_> {
-    /// Returns the arrows, and how many we left out. We leave out arrows between slices that are not visible
-    /// individually. If there are still too many, we also leave out those that are close to another.
+    /// Returns the arrows, and how many we left out. We leave out arrows between slices that cannot be seen
+    /// individually. If there are still too many, we also leave out those that are close to another, because
+    /// you could not follow them anyway.
     pub(super) fn arrows(&self) -> (String, usize) {
         let (mut arrows, mut count) = (Vec::new(), 0);
         let wide = |time: &Range<Nanos>| self.scale.x(time.end) - self.scale.x(time.start) >= self.threshold;

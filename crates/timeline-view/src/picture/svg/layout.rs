@@ -1,4 +1,4 @@
-//! Where rows and headings go.
+//! The places of rows and headings.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ const HEADING: f64 = 19.0;
 /// How many rows of a timeline we draw at most.
 const ROWS: usize = 100;
 
-/// The rows and headings of a picture, and where they are.
+/// The rows and headings of a picture, and their places.
 pub(super) struct Layout<'p> {
     /// The width of the rows' names.
     pub(super) gutter: f64,

@@ -78,7 +78,7 @@ impl Drawing<'_> {
     }
 }
 
-/// Returns the upper edge of a row's lane.
+/// Returns the upper edge of a lane.
 pub(super) fn lane_top(row: &Row<'_>, y: f64, lane: usize) -> f64 {
     let marks = if row.instants.is_empty() { 0.0 } else { MARKS };
     y + marks + lane as f64 * (LANE + BETWEEN)
