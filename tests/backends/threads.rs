@@ -1,4 +1,4 @@
-//! Any host thread may call, and other libraries may have changed its current device.
+//! You may call from any host thread, even if another library has changed the thread's current device.
 
 use std::thread;
 
@@ -35,7 +35,7 @@ fn new_thread_gets_the_device_once() {
 fn device_that_someone_else_switched_is_switched_back() {
     let (recorder, device) = start();
     let stream = stream(&*device);
-    // HIP has no contexts that a thread could lack.
+    // HIP has no contexts, so a thread cannot lack one.
     let others = [Current::Device(1), Current::Foreign, Current::None];
     for &other in &others[..if VENDOR == Vendor::Cuda { 3 } else { 1 }] {
         recorder.set_current(other);

@@ -1,4 +1,4 @@
-//! Declarations mean the same wherever threads meet beside them.
+//! Kernels with barriers run as loops on the CPU. Every form of declaration must still mean the same there.
 
 use conformance::declarations::{Kernels, Weights};
 use conformance::with_stream;
@@ -16,7 +16,7 @@ fn values() -> Vec<i32> {
     (0..N as i32).map(|i| i * 37 % 101 - 20).collect()
 }
 
-/// Runs a kernel over one block.
+/// Runs a kernel with one block.
 fn run(
     device: &Device,
     kernel: impl FnOnce(&Kernels, &Stream, &Launch, &Buffer<i32>, &mut Buffer<i32>) -> Result<()>,

@@ -1,4 +1,5 @@
-//! Patterns of existing CUDA and HIP kernels mean the same on every backend, by a plain Rust reference for each.
+//! Patterns that existing CUDA and HIP kernels use must mean the same on every backend. We compare each with plain
+//! Rust.
 
 use conformance::patterns::{Kernels, Operation, Particles, Vec_float_3};
 use conformance::{Random, assert_all};
@@ -260,7 +261,7 @@ fn shuffles_scan_a_block(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The ticket is zero again after each launch.
+/// The kernel must reset its ticket, because the next launch uses it again.
 fn the_last_block_adds_up(device: &Device) -> Result<()> {
     let (kernels, s, mut random) = start(device)?;
     let x: Vec<u32> = (0..3000).map(|_| below(&mut random, 1000)).collect();
@@ -311,7 +312,7 @@ fn tiles_are_multiplied(device: &Device) -> Result<()> {
         kernels.product(&s, &s.upload(&a)?, &s.upload(&b)?, &mut c, size as u32)?;
         let element = |x: usize, y: usize| (0..size).map(|i| a[y * size + i] * b[i * size + x]).sum::<f32>();
         let want = (0..size * size).map(|at| element(at % size, at / size));
-        // Small integers: every sum is exact.
+        // These are small integers, so every sum is exact.
         assert_eq!(s.download(&c)?, want.collect::<Vec<_>>(), "{size}");
     }
     Ok(())
