@@ -343,7 +343,7 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
 }
 
 #[test]
-fn cooperative_node_is_marked_as_one_or_not_there() {
+fn cooperative_node_has_its_attribute_or_is_not_added() {
     const ATTRIBUTE: [&str; 2] = ["cuGraphKernelNodeSetAttribute", "hipGraphKernelNodeSetAttribute"];
     let (recorder, device) = start();
     let (module, function) = scale(&*device);
@@ -360,7 +360,7 @@ fn cooperative_node_is_marked_as_one_or_not_there() {
         let size = device.graph_size(graph).unwrap();
         if VENDOR == Vendor::Rocm(5) {
             assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unsupported);
-            assert_eq!(size, GraphSize { nodes: 0, edges: 0 }, "no node that nobody knows of is left to run");
+            assert_eq!(size, GraphSize { nodes: 0, edges: 0 }, "the refused node is not in the graph");
         } else {
             let added = answer.unwrap();
             assert_eq!(size, GraphSize { nodes: 1, edges: 0 });
@@ -382,7 +382,7 @@ fn cooperative_node_is_marked_as_one_or_not_there() {
 /// Before 5.3, HIP can run a host function only as a callback, and refuses to capture that. If you build a graph, it
 /// has a node for it.
 #[test]
-fn host_function_is_captured_where_the_version_can() {
+fn host_function_is_captured_if_the_version_can() {
     let (_recorder, device) = start();
     let stream = stream(&*device);
     let counter = AtomicU32::new(0);

@@ -59,7 +59,7 @@ fn full_device_refuses_large_requests_and_serves_small_ones() {
 }
 
 #[test]
-fn drivers_pool_serves_where_the_version_has_one() {
+fn drivers_pool_is_used_if_the_version_has_one() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     let before = recorder.live();
@@ -283,7 +283,7 @@ pub(crate) fn copy_batch(recorder: &Recorder, device: &dyn Device, stream: RawSt
 }
 
 #[test]
-fn batch_of_copies_is_one_call_where_the_driver_has_one() {
+fn batch_of_copies_is_one_call_if_the_driver_can() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     let calls = copy_batch(&recorder, &*device, stream);

@@ -42,7 +42,7 @@ fn assert_refused(kind: ErrorKind, words: &[&str]) {
 const LIBRARY: [&str; 2] = ["GPUSTREAM_CUDA_LIBRARY", "GPUSTREAM_HIP_LIBRARY"];
 
 #[test]
-fn library_that_the_environment_names_and_is_not_there_says_what_was_tried() {
+fn missing_library_from_the_environment_says_what_was_tried() {
     let variables = [(pick(LIBRARY), "/nowhere/lib.so.1")];
     in_own_process(&variables, || {
         assert_refused(ErrorKind::DriverUnusable, &["/nowhere/lib.so.1", "install", pick(LIBRARY)]);
@@ -53,7 +53,7 @@ fn library_that_the_environment_names_and_is_not_there_says_what_was_tried() {
 }
 
 #[test]
-fn library_of_another_kind_is_known_by_what_it_lacks() {
+fn library_of_another_kind_is_recognized() {
     in_own_process(&[(pick(LIBRARY), "libm.so.6")], || {
         let words =
             pick([["libm.so.6", "is no libcuda", "cuInit"], ["libm.so.6", "is no libamdhip64", "hipInit"]]);

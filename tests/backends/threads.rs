@@ -32,7 +32,7 @@ fn new_thread_gets_the_device_once() {
 }
 
 #[test]
-fn device_that_someone_else_switched_is_switched_back() {
+fn device_that_another_library_switched_is_switched_back() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     // HIP has no contexts, so a thread cannot lack one.

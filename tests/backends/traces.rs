@@ -68,7 +68,7 @@ pub(crate) fn assert_all_are_read(
 }
 
 #[test]
-fn work_outside_of_operations_is_nobodys() {
+fn work_outside_of_operations_is_not_reported() {
     in_own_process(&[], || {
         let (_recorder, device, library) = start();
         device.trace_begin().unwrap();

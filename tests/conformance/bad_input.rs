@@ -8,8 +8,9 @@ use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Res
 
 tests! {
     Plain: names_of_no_device_are_refused, missing_devices_are_refused, reading_unwritten_memory_is_refused,
-        only_written_elements_can_be_read, recycled_memory_is_unwritten, host_access_to_device_memory_is_refused,
-        kernels_of_another_device_are_refused, everything_of_another_backend_is_refused, a_device_describes_itself,
+        only_written_elements_can_be_read, recycled_memory_is_unwritten,
+        host_access_to_device_memory_is_refused, kernels_of_another_device_are_refused,
+        everything_of_another_backend_is_refused, a_device_describes_itself,
         settings_that_are_not_allowed_are_refused_by_name;
     Part: opening_again;
 }

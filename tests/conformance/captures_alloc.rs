@@ -17,7 +17,7 @@ use crate::pool::{has_pool, under_each};
 
 tests! {
     Plain: temporaries_one_after_another_share_memory, a_buffer_that_leaves_is_like_any_other,
-        memory_of_a_graph_is_nobody_elses, a_run_waits_for_another_streams_work_on_its_memory,
+        memory_of_a_graph_goes_to_no_other_owner, a_run_waits_for_another_streams_work_on_its_memory,
         branches_have_memory_of_their_own, memory_is_shared_between_branches_only_under_pressure,
         requests_get_memory_of_their_size, a_recording_that_fails_gives_all_back,
         a_buffer_can_be_dropped_by_another_thread, threads_record_at_once,
@@ -107,7 +107,7 @@ fn a_buffer_that_leaves_is_like_any_other(device: &Device) -> Result<()> {
 
 /// Whatever you drop during the recording or later, an allocation must never get the graph's memory while the graph
 /// lives.
-fn memory_of_a_graph_is_nobody_elses(device: &Device) -> Result<()> {
+fn memory_of_a_graph_goes_to_no_other_owner(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [s]) = kernels_and_streams(device)?;
         let (mut x, mut left, mut inside) = (s.full(N, 1u32)?, None, Vec::new());

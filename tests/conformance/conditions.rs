@@ -16,9 +16,10 @@ use crate::graphs::N;
 
 tests! {
     Plain if has_conditions: a_body_runs_as_long_as_its_flag_is_set, a_body_runs_if_its_flag_is_set,
-        memory_of_the_graph_decides, conditions_nest, conditions_nest_as_deep_as_documented, the_host_ends_a_loop, a_captured_condition_follows_other_lanes,
-        a_graph_keeps_what_a_body_uses, a_conditional_graph_is_updated, what_no_body_holds_is_refused,
-        failed_bodies_never_run, a_body_in_no_order_leaves_a_condition_behind, threads_fill_one_body,
+        memory_of_the_graph_decides, conditions_nest, conditions_nest_as_deep_as_documented,
+        the_host_ends_a_loop, a_captured_condition_follows_other_lanes, a_graph_keeps_what_a_body_uses,
+        a_conditional_graph_is_updated, calls_that_no_body_can_hold_are_refused, failed_bodies_never_run,
+        a_body_without_an_order_leaves_its_condition_in_the_graph, threads_fill_one_body,
         a_condition_is_drawn_with_its_body, a_dropped_graph_finishes_its_loop;
     // compute-sanitizer breaks conditional graphs if several runs are pending, so these are skipped there.
     Plain if has_conditions, overlaps: another_stream_ends_a_loop, the_work_around_a_condition_is_ordered,
@@ -350,7 +351,7 @@ fn a_conditional_graph_is_updated(device: &Device) -> Result<()> {
     assert_all(&s, &it.x, next(next(next(next(rounds(1, 2), 1), 5), 6), 7))
 }
 
-fn what_no_body_holds_is_refused(device: &Device) -> Result<()> {
+fn calls_that_no_body_can_hold_are_refused(device: &Device) -> Result<()> {
     let (kernels, [s, other]) = kernels_and_streams(device)?;
     let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);
     flag.set(1);
@@ -438,7 +439,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
 }
 
 /// The graph still contains the driver's conditional node, so it cannot be copied into another graph.
-fn a_body_in_no_order_leaves_a_condition_behind(device: &Device) -> Result<()> {
+fn a_body_without_an_order_leaves_its_condition_in_the_graph(device: &Device) -> Result<()> {
     let device = &open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);

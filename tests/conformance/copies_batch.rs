@@ -8,8 +8,9 @@ use gpustream::{AsView, AsViewMut, CopyBatch, DefaultStream, Device, ErrorKind, 
 tests! {
     Plain: random_batches_do_what_single_copies_do, copies_of_several_types_go_together,
         a_batch_waits_for_the_work_on_its_memory, work_on_a_batchs_memory_waits_for_it,
-        the_host_waits_for_the_batch_and_not_for_later_work, memory_dropped_behind_a_batch_stays_until_it_is_done,
-        a_batch_is_longer_than_a_stream, captured_batches_are_copied_at_each_launch, a_batch_is_no_node,
+        the_host_waits_for_the_batch_and_not_for_later_work,
+        memory_dropped_behind_a_batch_stays_until_it_is_done, a_batch_is_longer_than_a_stream,
+        captured_batches_are_copied_at_each_launch, a_batch_cannot_be_a_node,
         empty_batches_and_copies_do_nothing, errors_name_the_copy_and_nothing_is_copied,
         a_forgotten_batch_copies_nothing, default_streams_take_batches, threads_share_the_sources_of_batches;
 }
@@ -207,7 +208,7 @@ fn captured_batches_are_copied_at_each_launch(device: &Device) -> Result<()> {
     s.synchronize()
 }
 
-fn a_batch_is_no_node(device: &Device) -> Result<()> {
+fn a_batch_cannot_be_a_node(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (x, mut y) = (s.full(N, 3u32)?, s.zeros::<u32>(N / 2)?);
     let mut builder = device.graph_builder()?;

@@ -13,10 +13,11 @@ tests! {
     Alone: legacy_and_blocking_streams_wait_for_each_other;
     Alone if overlaps: legacy_and_non_blocking_streams_overlap, threads_have_streams_of_their_own;
     Plain: memory_is_tracked_over_default_streams, values_of_one_stream_share_its_capture,
-        a_stream_taken_anew_inside_a_capture_is_still_part_of_it, a_shared_stream_outlives_the_handle_it_came_from,
-        long_copies_on_default_streams_arrive, another_threads_stream_is_refused, foreign_streams_are_one_queue,
-        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order, the_lint_report_names_lines,
-        the_lint_reports_nothing_unasked;
+        a_stream_taken_anew_inside_a_capture_is_still_part_of_it,
+        a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams_arrive,
+        another_threads_stream_is_refused, foreign_streams_are_one_queue,
+        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order,
+        the_lint_report_names_lines, the_lint_is_silent_unless_asked;
     Part: serialise;
 }
 
@@ -290,7 +291,7 @@ fn the_lint_report_names_lines(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn the_lint_reports_nothing_unasked(device: &Device) -> Result<()> {
+fn the_lint_is_silent_unless_asked(device: &Device) -> Result<()> {
     let output = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "0").succeeds()?;
     assert_eq!(output, "");
     Ok(())

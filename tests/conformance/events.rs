@@ -7,10 +7,11 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Result, Tracking, WaitPolicy};
 
 tests! {
     Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, an_event_outlives_its_stream,
-        events_of_an_idle_stream_are_done, timed_events_measure_the_time_between_them, a_timed_event_orders_too,
-        events_of_another_opening_are_waited_for, every_wait_policy_waits, an_event_has_a_wait_policy_of_its_own,
-        many_events_can_be_waited_for_in_any_order, a_stream_waits_for_a_stream,
-        waiting_for_a_stream_is_an_order_in_strict_mode, a_stream_that_waits_for_a_captured_one_joins_the_capture;
+        events_of_an_idle_stream_are_done, timed_events_measure_the_time_between_them,
+        a_timed_event_orders_too, events_of_another_opening_are_waited_for, every_wait_policy_waits,
+        an_event_has_a_wait_policy_of_its_own, many_events_can_be_waited_for_in_any_order,
+        a_stream_waits_for_a_stream, waiting_for_a_stream_is_an_order_in_strict_mode,
+        a_stream_that_waits_for_a_captured_one_joins_the_capture;
 }
 
 /// An event is done as soon as the work before it is done, even if later work is pending.

@@ -13,9 +13,10 @@ use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream, StreamOption
 
 tests! {
     Alone: the_process_ends_with_its_own_code;
-    Isolated: a_forked_process_opens_no_device, a_hold_keeps_the_process, a_hold_keeps_no_process_for_ever;
-    Part: with_a_hold, with_a_lasting_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop,
-        from_several_threads;
+    Isolated: a_forked_process_opens_no_device, a_hold_keeps_the_process,
+        a_hold_cannot_keep_the_process_for_ever;
+    Part: with_a_hold, with_a_lasting_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker,
+        from_a_drop, from_several_threads;
 }
 
 fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
@@ -59,7 +60,7 @@ fn with_a_hold(_: &Device) -> Result<()> {
 }
 
 /// This is how a driver's call looks if it never returns.
-fn a_hold_keeps_no_process_for_ever(device: &Device) -> Result<()> {
+fn a_hold_cannot_keep_the_process_for_ever(device: &Device) -> Result<()> {
     let child = Child::of(device, "exit::with_a_lasting_hold").env("GPUSTREAM_EXIT_SECONDS", "1");
     let ended = child.run()?;
     assert_eq!(ended.code, Some(CODE), "{}", ended.output);

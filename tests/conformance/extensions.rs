@@ -11,11 +11,11 @@ use gpustream::{Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Stream}
 
 tests! {
     Plain: a_device_has_one_value_of_each_type, threads_that_ask_at_once_get_the_same_value,
-        values_go_with_the_last_handle_and_the_last_made_goes_first, a_value_may_call_the_library_while_it_is_dropped,
-        values_are_dropped_outside_of_closures, a_panic_of_a_dropped_value_spares_the_others,
-        a_value_that_could_not_be_made_is_tried_again, a_value_that_needs_itself_is_refused,
-        values_that_need_each_other_on_two_threads_are_refused, handles_of_a_value_outlive_the_extensions,
-        a_value_can_be_made_in_a_capture_and_in_a_step;
+        values_go_with_the_last_handle_and_the_last_made_goes_first,
+        a_value_may_call_the_library_while_it_is_dropped, values_are_dropped_outside_of_closures,
+        a_panic_of_a_dropped_value_spares_the_others, a_value_that_could_not_be_made_is_tried_again,
+        a_value_that_needs_itself_is_refused, values_that_need_each_other_on_two_threads_are_refused,
+        handles_of_a_value_outlive_the_extensions, a_value_can_be_made_in_a_capture_and_in_a_step;
 }
 
 const N: usize = 1000;

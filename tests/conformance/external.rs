@@ -25,7 +25,7 @@ tests! {
         events_are_waited_for_both_ways, events_stand_for_the_work_of_others,
         strict_tracking_reports_a_missing_order, random_hand_overs_match_plain_rust,
         threads_do_not_mix_their_calls, failures_wait_for_the_next_wait,
-        failures_reach_the_streams_that_come_after, errors_that_nobody_is_told_of_may_call_the_library,
+        failures_reach_the_streams_that_come_after, unreported_errors_may_call_the_library,
         the_lint_reports_a_stray_capture;
     Part: stray_capture;
 }
@@ -482,7 +482,7 @@ impl Drop for Calling {
 
 /// An error is dropped without a report if a later failure replaces it, or if too many are kept. The later failure may
 /// come from a closure on the driver's thread. The destructor is your code, so it may call the library.
-fn errors_that_nobody_is_told_of_may_call_the_library(device: &Device) -> Result<()> {
+fn unreported_errors_may_call_the_library(device: &Device) -> Result<()> {
     const KEPT_FOR_OTHERS: usize = 64;
     let (a, b) = (device.stream()?, Arc::new(device.stream()?));
     let (told, dropped) = mpsc::channel();

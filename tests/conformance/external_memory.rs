@@ -13,11 +13,12 @@ use gpustream::{Arg, Buffer, Device, DeviceOptions, ErrorKind, Launch, Pinned, R
 
 tests! {
     Plain: their_memory_works_like_ours, an_owner_goes_once_the_last_use_is_done, a_graph_keeps_an_owner,
-        an_owner_may_hold_the_last_device_handle, an_owner_that_panics_harms_nobody,
-        an_owner_leaves_a_host_closure_unharmed, addresses_that_cannot_be_right_are_refused,
-        empty_memory_needs_no_address, lent_memory_comes_back_after_their_work, lending_inside_a_capture_is_refused,
-        forgotten_loans_break_nothing, strict_tracking_reports_an_unordered_taker,
-        host_memory_of_theirs_is_page_locked, modules_of_theirs_have_kernels;
+        an_owner_may_hold_the_last_device_handle, an_owner_that_panics_breaks_nothing,
+        an_owner_may_be_dropped_in_a_host_closure, addresses_that_cannot_be_right_are_refused,
+        empty_memory_needs_no_address, lent_memory_comes_back_after_their_work,
+        lending_inside_a_capture_is_refused, forgotten_loans_break_nothing,
+        strict_tracking_reports_an_unordered_taker, host_memory_of_theirs_is_page_locked,
+        modules_of_theirs_have_kernels;
     // One test waits for the whole device, so no other test may capture meanwhile.
     Alone: loans_and_owners_leak_nothing, their_memory_is_ready_in_the_order_of_its_stream,
         owners_go_without_another_call, borrowed_memory_goes_back_in_the_order_of_its_stream,
@@ -152,7 +153,7 @@ fn an_owner_may_hold_the_last_device_handle(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn an_owner_that_panics_harms_nobody(device: &Device) -> Result<()> {
+fn an_owner_that_panics_breaks_nothing(device: &Device) -> Result<()> {
     struct Panics(#[allow(dead_code)] Theirs);
     impl Drop for Panics {
         fn drop(&mut self) {
@@ -173,7 +174,7 @@ fn an_owner_that_panics_harms_nobody(device: &Device) -> Result<()> {
     assert_all(&a, &a.full(N, 2u32)?, 2)
 }
 
-fn an_owner_leaves_a_host_closure_unharmed(device: &Device) -> Result<()> {
+fn an_owner_may_be_dropped_in_a_host_closure(device: &Device) -> Result<()> {
     let (_, [a]) = kernels_and_streams(device)?;
     let (theirs, gone) = Theirs::announced(device, 4 * N)?;
     let (x, loan) = (theirs.hand_over(&a)?, a.full(N, 1u32)?.into_raw(&a)?);

@@ -13,7 +13,7 @@ tests! {
     Plain if waits_for_flags: the_host_ends_a_wait, a_stream_ends_the_wait_of_another,
         each_comparison_lets_its_values_pass, waits_and_writes_have_their_place_in_the_stream,
         many_streams_wait_at_once, a_dropped_stream_still_waits, a_flag_lives_as_long_as_its_waits_and_writes,
-        memory_is_ordered_beside_a_wait, streams_of_another_handle_share_a_flag,
+        a_wait_for_a_flag_keeps_memory_in_order, streams_of_another_handle_share_a_flag,
         flags_of_other_threads_stay_out_of_captures, values_that_never_come_are_refused;
     Plain if waits_for_flags, overlaps: a_kernel_ends_a_wait;
     Plain: a_set_flag_comes_after_the_work_before_it, recordings_take_no_flags_and_go_on;
@@ -209,7 +209,7 @@ fn a_flag_lives_as_long_as_its_waits_and_writes(device: &Device) -> Result<()> {
 }
 
 /// The library orders memory as usual. So a stream that waits for a flag also holds up the streams that wait for it.
-fn memory_is_ordered_beside_a_wait(device: &Device) -> Result<()> {
+fn a_wait_for_a_flag_keeps_memory_in_order(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let gate = Gate::new(device)?;
     let mut x = a.full(N, 1u32)?;

@@ -11,9 +11,9 @@ tests! {
     Plain: replays_wait_for_ordinary_work, ordinary_work_waits_for_replays, replays_follow_each_other,
         a_graph_owns_what_it_uses, a_graph_dropped_in_use_finishes, closures_run_in_every_launch,
         panics_of_closures_are_reported, graphs_tell_their_size_and_draw_themselves, guards_keep_launches_out,
-        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out, an_empty_graph_can_be_launched,
-        graphs_of_another_opening_are_refused, parts_are_tracked_apart, forgotten_graphs_break_nothing,
-        launches_of_two_threads_are_ordered;
+        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out,
+        an_empty_graph_can_be_launched, graphs_of_another_opening_are_refused, parts_are_tracked_apart,
+        forgotten_graphs_break_nothing, launches_of_two_threads_are_ordered;
 }
 
 pub(crate) const N: usize = 3000;

@@ -15,8 +15,9 @@ use crate::pool::under_each;
 
 tests! {
     Plain: nodes_allocate, an_update_allocates, a_builder_that_is_dropped_gives_all_back,
-        pipelines_are_refused_that_wait, library_functions_are_recorded,
-        operations_that_read_slices_are_refused, random_recordings_compute_the_same, random_nodes_compute_the_same;
+        pipelines_that_wait_are_refused, library_functions_are_recorded,
+        operations_that_read_slices_are_refused, random_recordings_compute_the_same,
+        random_nodes_compute_the_same;
     Plain if has_conditions: bodies_allocate;
 }
 
@@ -193,7 +194,7 @@ fn a_builder_that_is_dropped_gives_all_back(device: &Device) -> Result<()> {
 }
 
 /// A pipeline that makes the host wait for pieces cannot be recorded. One that works in place can.
-fn pipelines_are_refused_that_wait(device: &Device) -> Result<()> {
+fn pipelines_that_wait_are_refused(device: &Device) -> Result<()> {
     let mut pipeline = device.pipeline().chunks(N);
     let mut array = device.pinned_from(&vec![1u32; 2 * N])?;
     let [input, mut output] = [vec![1u32; N], vec![0u32; N]];

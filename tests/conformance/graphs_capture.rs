@@ -10,9 +10,9 @@ use crate::graphs::{N, usable};
 
 tests! {
     Plain: capturing_runs_nothing, a_forked_stream_joins_the_capture_again,
-        streams_wait_for_each_other_in_turn, the_tracker_orders_inside,
-        strict_mode_reports_hazards_inside, captured_branches_run_at_once, a_host_wait_is_refused,
-        another_thread_is_refused, work_of_other_threads_stays_out, captures_do_not_nest, timed_events_are_refused,
+        streams_wait_for_each_other_in_turn, the_tracker_orders_inside, strict_mode_reports_hazards_inside,
+        captured_branches_run_at_once, a_host_wait_is_refused, another_thread_is_refused,
+        work_of_other_threads_stays_out, captures_do_not_nest, timed_events_are_refused,
         outside_events_are_refused, events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture,
         a_panic_ends_the_capture, a_graph_of_many_nodes_runs_in_order, fills_of_every_width_are_captured;
 }

@@ -16,7 +16,7 @@ tests! {
         a_failed_update_changes_nothing, single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked,
         nodes_of_failing_closures_are_owned, each_call_may_be_a_threads_first,
         a_node_is_set_by_the_thread_that_asked, launch_attributes_of_a_node_stay_as_made,
-        the_launch_that_was_set_last_is_set_again_with_what_differs;
+        repeated_launches_set_only_what_differs;
 }
 
 fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result<()> {
@@ -294,7 +294,7 @@ enum Change {
 
 /// If a launch differs from the last one only in its scalars, we take a shortcut. We must not take it if another launch
 /// was set in between.
-fn the_launch_that_was_set_last_is_set_again_with_what_differs(device: &Device) -> Result<()> {
+fn repeated_launches_set_only_what_differs(device: &Device) -> Result<()> {
     use Change::{Mix, Reverse, Step};
     let (kernels, [s]) = kernels_and_streams(device)?;
     let args = args::Kernels::load(device)?;

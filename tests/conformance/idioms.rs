@@ -6,7 +6,7 @@ use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
     Plain: threads_that_have_returned_take_no_part_in_barriers, integer_intrinsics_match_plain_rust,
-        steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
+        steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_definitions_win,
         pairs_of_halves_match_plain_rust, directed_rounding_matches_plain_rust,
         special_functions_match_series;
     Plain if has_cooperative_launches: cooperative_groups_of_a_grid_meet;
@@ -265,7 +265,7 @@ fn counters_lose_no_update(device: &Device) -> Result<()> {
 
 /// The file has macros with common names, functions that our headers have too, standard headers and a `main`. The
 /// file's own must win.
-fn a_files_own_words_come_first(device: &Device) -> Result<()> {
+fn a_files_own_definitions_win(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, own_words::Kernels::load)?;
     let x: Vec<f32> = (0..64).map(|i| (i * 37 % 64) as f32).collect();
     let (mut largest, mut sums) = (s.zeros::<f64>(1)?, s.zeros::<f32>(3)?);

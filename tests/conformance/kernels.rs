@@ -17,13 +17,14 @@ use reference::Element;
 
 conformance::tests! {
     Plain: elementwise_kernels_match_plain_rust, different_lengths_are_refused,
-        elementwise_kernels_are_right_in_any_shape, transposes_match_plain_rust, matrix_products_match_plain_rust,
-        heat_steps_match_plain_rust, device_headers_integers_have_their_widths;
+        elementwise_kernels_are_right_in_any_shape, transposes_match_plain_rust,
+        matrix_products_match_plain_rust, heat_steps_match_plain_rust,
+        device_headers_integers_have_their_widths;
     Warps: device_headers_warp_functions_match_plain_rust, device_headers_block_functions_match_plain_rust,
         device_headers_atomics_lose_no_update, reductions_match_plain_rust, sums_take_each_element_once,
         min_and_max_pass_over_nan, scans_match_plain_rust, reductions_are_right_in_any_shape,
-        launches_of_algorithms_have_the_place_of_the_call,
-        scans_are_right_in_any_shape, histograms_match_plain_rust;
+        launches_of_algorithms_have_the_place_of_the_call, scans_are_right_in_any_shape,
+        histograms_match_plain_rust;
     Alone: kernels_are_right_beyond_32_bits;
 }
 

@@ -14,11 +14,12 @@ tests! {
     Plain: every_scalar_type_arrives, structs_arrive_by_value, structs_in_memory_have_the_same_layout,
         every_thread_runs_once, a_launch_covers_two_dimensions, dynamic_shared_memory_has_the_size_asked_for,
         static_shared_memory_belongs_to_one_block, atomics_lose_no_update, an_empty_launch_does_nothing,
-        limits_are_checked_before_the_driver, refused_launches_name_the_kernel_and_the_line, contracts_are_checked, arguments_are_checked,
-        kernels_tell_their_limits, attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet,
-        early_launches_keep_the_order, occupancy_is_reported,
-        threads_launch_with_much_and_little_shared_memory_at_once, kernels_are_found_by_names_made_at_run_time,
-        cloned_kernels_outlive_the_original, large_structs_arrive_by_value, aligned_structs_arrive_by_value;
+        limits_are_checked_before_the_driver, refused_launches_name_the_kernel_and_the_line,
+        contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
+        attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet, early_launches_keep_the_order,
+        occupancy_is_reported, threads_launch_with_much_and_little_shared_memory_at_once,
+        kernels_are_found_by_names_made_at_run_time, cloned_kernels_outlive_the_original,
+        large_structs_arrive_by_value, aligned_structs_arrive_by_value;
     Warps: warps_report_their_lanes, block_sums_count_every_thread, voting_barriers_count_every_thread;
 }
 

@@ -16,7 +16,7 @@ tests! {
         a_graph_keeps_host_memory_of_a_closed_handle, a_graph_built_over_two_handles_outlives_both_buffers,
         a_handle_closes_while_a_graph_is_pending,
         a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle, a_handle_closes_inside_a_capture,
-        a_forgotten_graph_harms_nobody, the_closure_of_a_dropped_pending_graph_is_dropped_too,
+        a_forgotten_graph_breaks_nothing, the_closure_of_a_dropped_pending_graph_is_dropped_too,
         the_watcher_of_a_dropped_pending_graph_is_dropped_too,
         closures_of_a_dropped_pending_graph_may_upload, a_handle_opened_later_gets_other_memory;
 }
@@ -268,7 +268,7 @@ fn a_handle_closes_inside_a_capture(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn a_forgotten_graph_harms_nobody(device: &Device) -> Result<()> {
+fn a_forgotten_graph_breaks_nothing(device: &Device) -> Result<()> {
     let s = device.stream()?;
     {
         let (_other, mut y) = another_handle(device)?;

@@ -9,10 +9,12 @@ use gpustream::{
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, trimming_returns_what_is_free,
-        too_much_is_an_error_and_less_still_works, what_there_is_no_room_for_is_said_once, lengths_that_overflow_are_refused,
-        elements_of_no_size_may_be_as_many_as_in_a_vector, duplicates_have_memory_of_their_own, views_are_cast,
-        memory_names_its_elements, allocating_operations_are_named, options_at_their_extremes_work,
-        allocations_are_aligned, every_alignment_is_kept, a_limit_counts_all_that_is_the_devices, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory;
+        too_much_is_an_error_and_less_still_works, out_of_memory_errors_say_each_fact_once,
+        lengths_that_overflow_are_refused, elements_of_size_zero_may_be_as_many_as_in_a_vector,
+        duplicates_have_memory_of_their_own, views_are_cast, memory_names_its_elements,
+        allocating_operations_are_named, options_at_their_extremes_work, allocations_are_aligned,
+        every_alignment_is_kept, a_limit_counts_all_that_is_the_devices, free_and_total_memory_are_reported,
+        handles_of_one_device_share_its_memory;
 }
 
 fn freed_memory_is_reused(device: &Device) -> Result<()> {
@@ -88,7 +90,7 @@ fn allocations_are_aligned(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn what_there_is_no_room_for_is_said_once(device: &Device) -> Result<()> {
+fn out_of_memory_errors_say_each_fact_once(device: &Device) -> Result<()> {
     let once = |result: Result<()>, bytes: usize| {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
@@ -365,7 +367,7 @@ fn allocating_operations_are_named(device: &Device) -> Result<()> {
 }
 
 /// A vector can have `usize::MAX` such elements.
-fn elements_of_no_size_may_be_as_many_as_in_a_vector(device: &Device) -> Result<()> {
+fn elements_of_size_zero_may_be_as_many_as_in_a_vector(device: &Device) -> Result<()> {
     const MOST: usize = usize::MAX;
     let s = device.stream()?;
     let values = vec![(); MOST];

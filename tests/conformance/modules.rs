@@ -5,9 +5,10 @@ use gpustream::codegen::{self, Checksum};
 use gpustream::{Device, ErrorKind, Image, ModuleSource, ParamInfo, Result, Source};
 
 tests! {
-    Plain: an_unknown_kernel_is_refused, parameters_that_differ_are_refused, images_for_other_devices_are_refused,
-        a_module_without_images_is_refused, damaged_images_are_refused, an_image_of_another_build_is_refused,
-        source_that_does_not_compile_is_refused, a_module_can_be_loaded_twice, loading_works_after_failures;
+    Plain: an_unknown_kernel_is_refused, parameters_that_differ_are_refused,
+        images_for_other_devices_are_refused, a_module_without_images_is_refused, damaged_images_are_refused,
+        an_image_of_another_build_is_refused, source_that_does_not_compile_is_refused,
+        a_module_can_be_loaded_twice, loading_works_after_failures;
 }
 
 fn an_unknown_kernel_is_refused(device: &Device) -> Result<()> {

@@ -8,9 +8,10 @@ use gpustream::{CopyBatch, Device, ErrorKind, Pitched, Result, WaitValue};
 use crate::flags::waits_for_flags;
 
 tests! {
-    Several if has_others: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
-        copies_between_devices_arrive, memory_dropped_in_use_elsewhere_stays_until_then,
-        graphs_stay_on_their_device, boxes_between_devices_arrive, batches_stay_on_their_device;
+    Several if has_others: halving_over_all_devices_gives_one_value, waits_order_devices,
+        tracking_orders_devices, copies_between_devices_arrive,
+        memory_dropped_in_use_elsewhere_stays_until_then, graphs_stay_on_their_device,
+        boxes_between_devices_arrive, batches_stay_on_their_device;
     Several if has_others, waits_for_flags: flags_order_devices;
 }
 

@@ -15,7 +15,8 @@ use gpustream::{Buffer, Device, ErrorKind, Result, Stream};
 use crate::notify::{Woken, job};
 
 tests! {
-    Plain: dropped_futures_harm_nobody, forgotten_futures_harm_nobody, a_panicking_waker_harms_nobody_else;
+    Plain: dropped_futures_disturb_no_others, forgotten_futures_disturb_no_others,
+        a_panicking_waker_disturbs_no_other_future;
     Isolated: ten_thousand_pending_futures_take_no_threads, a_fault_resolves_everything;
 }
 
@@ -50,7 +51,7 @@ fn polled_and_not(
     Ok(futures)
 }
 
-fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
+fn dropped_futures_disturb_no_others(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 1u32)?;
     let gate = Gate::on(&kernels, &s)?;
@@ -67,7 +68,7 @@ fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
 }
 
 /// The memory that a forgotten download fills must never be allocated again.
-fn forgotten_futures_harm_nobody(device: &Device) -> Result<()> {
+fn forgotten_futures_disturb_no_others(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 1u32)?;
     s.synchronize()?;
@@ -90,7 +91,7 @@ fn forgotten_futures_harm_nobody(device: &Device) -> Result<()> {
 }
 
 /// A waker panics when it is woken. That must not disturb other futures.
-fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
+fn a_panicking_waker_disturbs_no_other_future(device: &Device) -> Result<()> {
     struct Panics(AtomicBool);
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {

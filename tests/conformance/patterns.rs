@@ -8,11 +8,12 @@ use gpustream::{Device, Launch, Result, Stream};
 conformance::tests! {
     Plain: shared_memory_holds_several_arrays, a_lock_keeps_steps_together, atomics_of_a_warp_are_one,
         strides_cover_any_grid, buffers_take_turns, tables_are_looked_up, structs_of_arrays_lead_to_memory,
-        bits_are_mixed, four_elements_move_at_once, volatile_memory_sums_a_warp, device_functions_call_themselves,
-        functions_are_called_by_pointer, unions_show_bytes, counts_of_blocks_are_merged, tiles_are_transposed,
-        neighbours_are_shared, shuffles_scan_a_block, the_last_block_adds_up, places_are_searched_for,
-        pixels_are_blurred, tiles_are_multiplied, generators_run_in_each_thread, votes_end_loops,
-        links_are_followed, templates_choose_by_enumerators, kernels_by_path_take_null;
+        bits_are_mixed, four_elements_move_at_once, volatile_memory_sums_a_warp,
+        device_functions_call_themselves, functions_are_called_by_pointer, unions_show_bytes,
+        counts_of_blocks_are_merged, tiles_are_transposed, neighbours_are_shared, shuffles_scan_a_block,
+        the_last_block_adds_up, places_are_searched_for, pixels_are_blurred, tiles_are_multiplied,
+        generators_run_in_each_thread, votes_end_loops, links_are_followed, templates_choose_by_enumerators,
+        kernels_by_path_take_null;
 }
 
 /// Lengths around blocks and powers of two.

@@ -10,8 +10,8 @@ use gpustream::{
 
 tests! {
     Plain: pieces_of_any_size_work_on_two_arrays, one_pipeline_serves_one_array_and_three,
-        pieces_of_another_size_are_ordered, ranges_of_arrays_leave_the_rest_alone,
-        streams_order_other_work, arrays_may_be_larger_than_the_limit, a_pipeline_orders_itself_in_strict_mode,
+        pieces_of_another_size_are_ordered, ranges_of_arrays_leave_the_rest_alone, streams_order_other_work,
+        arrays_may_be_larger_than_the_limit, a_pipeline_orders_itself_in_strict_mode,
         different_lengths_are_refused, a_failing_piece_leaves_the_rest, leaking_breaks_nothing;
     Plain if overlaps: nothing_waits_but_host_access;
 }

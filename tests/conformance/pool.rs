@@ -9,11 +9,11 @@ use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Result, St
 
 tests! {
     Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use,
-        reads_of_reused_memory_wait_for_its_last_use,
-        the_limit_can_be_reached_a_hundred_times, threads_do_not_pass_the_limit_together,
-        the_limit_names_who_holds_the_memory, a_snapshot_names_lines, everything_goes_back,
-        sizes_around_every_class_stay_apart, threads_allocating_at_once_share_nothing, a_panic_is_left_to_a_wait,
-        a_host_closure_is_refused_at_once, a_capture_refuses_other_threads_allocations;
+        reads_of_reused_memory_wait_for_its_last_use, the_limit_can_be_reached_a_hundred_times,
+        threads_do_not_pass_the_limit_together, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
+        everything_goes_back, sizes_around_every_class_stay_apart, threads_allocating_at_once_share_nothing,
+        a_panic_is_left_to_a_wait, a_host_closure_is_refused_at_once,
+        a_capture_refuses_other_threads_allocations;
     Plain if has_pool: ordered_streams_share_freed_memory;
     Alone: the_device_can_be_filled_a_hundred_times;
 }

@@ -4,14 +4,14 @@ use conformance::{Child, printing, tests, with_stream};
 use gpustream::{Device, Launch, Result};
 
 tests! {
-    Plain: text_comes_in_the_order_of_what_is_waited_for;
+    Plain: text_is_out_after_the_wait;
     Part: print;
 }
 
 const ROUNDS: u32 = 4;
 const THREADS: u32 = 3;
 
-fn text_comes_in_the_order_of_what_is_waited_for(device: &Device) -> Result<()> {
+fn text_is_out_after_the_wait(device: &Device) -> Result<()> {
     let output = Child::of(device, "printing::print").succeeds()?;
     let of = |start: &str| output.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(of("kernel "), (ROUNDS * 2 * THREADS) as usize, "{output}");

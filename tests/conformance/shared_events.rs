@@ -12,9 +12,9 @@ tests! {
         records_of_two_streams_keep_apart, a_wait_keeps_its_record, records_and_waits_outlive_the_event,
         a_device_of_another_backend_waits, threads_record_and_wait_at_once;
     Plain if waits_for_events, shares_memory: two_processes_take_turns_without_their_hosts;
-    Plain: an_event_without_a_record_is_no_wait, an_imported_event_is_not_recorded, exports_are_told_apart,
+    Plain: an_event_without_a_record_needs_no_wait, an_imported_event_is_not_recorded, exports_are_told_apart,
         captures_take_no_shared_event_and_go_on;
-    Alone: shared_events_leak_nothing, events_of_a_stream_that_nobody_waits_for_go;
+    Alone: shared_events_leak_nothing, events_of_an_unwatched_stream_are_freed;
     Part: takes_turns, records_and_is_killed;
 }
 
@@ -145,7 +145,7 @@ fn records_and_is_killed(device: &Device) -> Result<()> {
     die()
 }
 
-fn an_event_without_a_record_is_no_wait(device: &Device) -> Result<()> {
+fn an_event_without_a_record_needs_no_wait(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let (event, imported) = pair(device)?;
     for event in [&event, &imported] {
@@ -282,7 +282,7 @@ fn captures_take_no_shared_event_and_go_on(device: &Device) -> Result<()> {
 }
 
 /// The library must unmap their pages although you never ask about the stream.
-fn events_of_a_stream_that_nobody_waits_for_go(device: &Device) -> Result<()> {
+fn events_of_an_unwatched_stream_are_freed(device: &Device) -> Result<()> {
     let s = device.stream()?;
     for _ in 0..500 {
         s.record_shared(&device.shared_event()?)?;

@@ -11,7 +11,7 @@ tests! {
     Plain: enqueueing_returns_at_once, a_stream_is_in_order, copies_overlap_kernels,
         done_is_asked_without_waiting, priorities_are_clamped, a_chain_through_many_streams_keeps_its_order,
         device_synchronize_waits_for_all, the_host_prepares_while_the_device_works,
-        a_full_stream_makes_whoever_submits_wait;
+        submitting_to_a_full_stream_waits;
 }
 
 /// Each kernel waits for the other one, so they can end only if both run at once.
@@ -161,7 +161,7 @@ fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
 
 /// A stream takes about a thousand operations. If a thread submits more, it must wait until there is room, and nothing
 /// may be lost.
-fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
+fn submitting_to_a_full_stream_waits(device: &Device) -> Result<()> {
     const LAUNCHES: u32 = 5000;
     let (kernels, [s, other]) = kernels_and_streams(device)?;
     let mut x = s.zeros::<u32>(1)?;

@@ -14,7 +14,7 @@ tests! {
         layers_are_fetched_apart, every_type_of_texel_arrives, integers_are_read_as_normalised_numbers,
         halves_are_filtered, linear_memory_is_fetched_by_number, linear_memory_is_written_between_fetches,
         a_write_and_a_fetch_of_one_memory_are_refused, surfaces_of_every_shape_are_written,
-        every_type_of_texel_is_stored, boundary_modes_say_what_is_beside;
+        every_type_of_texel_is_stored, boundary_modes_decide_what_lies_outside;
     Isolated if has_textures: a_store_beside_a_surface_ends_the_kernel;
     CpuOnly: a_fetch_of_another_type_ends_the_kernel;
 }
@@ -485,7 +485,7 @@ fn every_type_of_texel_is_stored(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn boundary_modes_say_what_is_beside(device: &Device) -> Result<()> {
+fn boundary_modes_decide_what_lies_outside(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     let array = s.upload_array(&[3.0f32, 4.0, 5.0], ArrayShape::new_1d(3))?;
     let (mut zero, mut clamped) = (s.full(5, 9.0f32)?, s.full(5, 9.0f32)?);

@@ -14,10 +14,11 @@ use crate::textures::{IMAGE, has_textures};
 
 tests! {
     Plain if has_textures: a_fetch_waits_for_a_write_elsewhere, a_write_waits_for_a_fetch_elsewhere,
-        strict_order_is_checked_for_textures, dropped_textures_finish_their_work, graphs_keep_arrays_and_textures,
-        nodes_copy_to_arrays, replayed_steps_fetch_the_new_values, threads_write_and_fetch_one_array,
-        textures_of_another_handle_work_and_outlive_it, a_forgotten_texture_breaks_nothing,
-        a_surface_and_a_texture_of_one_array_are_refused, nonsense_is_refused;
+        strict_order_is_checked_for_textures, dropped_textures_finish_their_work,
+        graphs_keep_arrays_and_textures, nodes_copy_to_arrays, replayed_steps_fetch_the_new_values,
+        threads_write_and_fetch_one_array, textures_of_another_handle_work_and_outlive_it,
+        a_forgotten_texture_breaks_nothing, a_surface_and_a_texture_of_one_array_are_refused,
+        nonsense_is_refused;
     Several if has_others, has_textures: textures_stay_on_their_device;
 }
 

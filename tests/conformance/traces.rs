@@ -33,7 +33,7 @@ fn labelled<'a>(timeline: &'a Timeline, label: &str) -> Vec<&'a Operation> {
 }
 
 fn ran(operation: &Operation) -> Range<u64> {
-    operation.ran.clone().unwrap_or_else(|| panic!("nobody knows when this ran: {operation:?}"))
+    operation.ran.clone().unwrap_or_else(|| panic!("the trace does not say when this ran: {operation:?}"))
 }
 
 /// Returns how many nanoseconds an interval's length may be off, because both of its ends are.

@@ -10,9 +10,10 @@ tests! {
         a_writer_waits_for_a_writer_elsewhere, readers_do_not_wait_for_readers, ranges_are_tracked_apart,
         pinned_reads_wait_for_their_copy_alone, pinned_writes_wait_for_readers,
         host_access_waits_for_its_range_alone, a_pipeline_over_two_streams_is_ordered,
-        hand_overs_among_many_streams_are_ordered, strict_names_both_operations, strict_accepts_what_is_ordered,
-        strict_accepts_what_the_host_saw, strict_leaves_everything_usable, a_download_is_tracked_too,
-        flags_are_not_tracked, two_threads_submit_to_one_stream, a_finished_operation_says_nothing_of_later_waits;
+        hand_overs_among_many_streams_are_ordered, strict_names_both_operations,
+        strict_accepts_what_is_ordered, strict_accepts_what_the_host_saw, strict_leaves_everything_usable,
+        a_download_is_tracked_too, flags_are_not_tracked, two_threads_submit_to_one_stream,
+        a_finished_operation_says_nothing_of_later_waits;
 }
 
 const N: usize = 3000;

@@ -11,7 +11,8 @@ tests! {
     Plain: watcher_is_told_of_each_launch, watcher_of_a_child_is_told_of_its_parents_launches,
         watcher_may_refuse_a_launch, failures_of_a_run_are_reported, updated_graph_has_the_new_watcher_alone,
         watchers_and_other_threads_read_what_the_graph_writes, guard_of_a_watcher_keeps_the_launch_out,
-        watcher_lives_as_long_as_the_graphs_runs, watchers_need_a_recording, runs_of_a_replay_have_no_watchers;
+        watcher_lives_as_long_as_the_graphs_runs, watchers_need_a_recording,
+        runs_of_a_replay_have_no_watchers;
 }
 
 const N: usize = 1000;

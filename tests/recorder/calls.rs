@@ -283,7 +283,7 @@ fn an_external_operation_costs_what_a_launch_does() {
 /// The context cannot be entered, and the error is converted to your own type. That conversion is your code and may use
 /// the stream, so the stream must be unlocked.
 #[test]
-fn stream_is_unlocked_where_an_error_becomes_the_callers() {
+fn stream_is_unlocked_while_an_error_is_converted() {
     thread_local!(static STREAM: RefCell<Option<Stream>> = const { RefCell::new(None) });
     #[derive(Debug)]
     struct Theirs(Error);
@@ -417,7 +417,7 @@ fn pinned_memory_costs_one_record() {
         let reading = scene.calls(|| drop(host.read().unwrap()));
         assert_eq!(reading, [""; 0], "only readers are under way");
         let again = scene.calls(|| s.copy(&host, &mut x).unwrap());
-        assert_eq!(again, ["to device"], "whoever waits for one waits for both");
+        assert_eq!(again, ["to device"], "a wait for one is a wait for both");
         let from = scene.calls(|| s.copy(&x, &mut host).unwrap());
         assert_eq!(from, ["record", "to host"]);
         let wait = scene.calls(|| assert_eq!(*host.read().unwrap(), [5; 10]));

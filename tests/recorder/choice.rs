@@ -92,7 +92,7 @@ fn device_that_is_counted_and_not_opened_ends_the_choice() {
 }
 
 #[test]
-fn machine_without_a_gpu_has_the_cpu_for_those_who_do_not_ask_for_a_gpu() {
+fn machine_without_a_gpu_gives_the_cpu_unless_you_ask_for_a_gpu() {
     with_each(&[NONE], |_| {
         let _machine = machine(NONE, NONE);
         assert_eq!(Device::best().unwrap().info().backend.as_str(), "cpu");

@@ -148,7 +148,7 @@ fn choice_says_the_device_the_library_and_why() {
 }
 
 #[test]
-fn growth_of_pools_faults_and_lint_are_told_where_no_lock_is_held() {
+fn pool_growth_faults_and_lint_are_reported_without_a_lock() {
     in_child(&[NAMELESS, ("GPUSTREAM_LINT", "1")], || {
         watched(|| {
             let heard = listen(Level::DEBUG);
@@ -185,7 +185,7 @@ fn growth_of_pools_faults_and_lint_are_told_where_no_lock_is_held() {
 }
 
 #[test]
-fn compilations_say_what_they_took_and_that_the_cache_had_nothing() {
+fn compilations_report_their_time_and_cache_misses() {
     let cache = tempfile::tempdir().unwrap();
     let cache = cache.path().to_str().unwrap();
     in_child(&[NAMELESS, ("GPUSTREAM_CACHE_DIR", cache)], || {
@@ -210,7 +210,7 @@ fn compilations_say_what_they_took_and_that_the_cache_had_nothing() {
 }
 
 #[test]
-fn subscriber_of_one_thread_hears_of_its_faults_and_nobody_pays_for_levels_that_nobody_wants() {
+fn a_threads_subscriber_hears_its_faults_and_only_its_levels() {
     in_child(&[NAMELESS], || {
         watched(|| {
             let recorder = fake_cuda::load();
@@ -231,7 +231,7 @@ fn subscriber_of_one_thread_hears_of_its_faults_and_nobody_pays_for_levels_that_
 
 /// A program often ends right after a fault, so it must be reported before that.
 #[test]
-fn fault_is_told_before_the_process_ends() {
+fn fault_is_reported_before_the_process_ends() {
     struct Slow;
     impl Subscriber for Slow {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {

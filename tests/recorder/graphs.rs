@@ -106,7 +106,7 @@ fn capture_with_half_a_condition_fails() {
 /// At any of these calls a driver would end the capture with an error. ROCm 6 would also make the stream unusable. So
 /// we must refuse them first.
 #[test]
-fn misuse_is_refused_before_the_driver_hears_of_it() {
+fn misuse_is_refused_before_any_driver_call() {
     on_both(|recorder, device, [s, other]| {
         let mut x = s.full(1000, 1u32).unwrap();
         let y = s.full(1000, 2u32).unwrap();
@@ -166,7 +166,7 @@ fn misuse_is_refused_before_the_driver_hears_of_it() {
 /// If the pool has memory, an allocation inside makes no call. Otherwise the driver must be asked by a call that
 /// belongs to no stream, even if you prefer the driver's pool.
 #[test]
-fn allocations_inside_are_in_no_streams_order() {
+fn allocations_inside_belong_to_no_stream() {
     for policy in [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled] {
         on_each(|fake, recorder| {
             let device = Device::open_with(fake.name, DeviceOptions::default().pool(policy)).unwrap();
@@ -271,7 +271,7 @@ fn on_another_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
 }
 
 #[test]
-fn captures_of_nothing_and_those_that_fail_leave_nothing() {
+fn empty_and_failed_captures_leave_nothing() {
     on_both(|recorder, device, [s]| {
         let before = recorder.live();
         for _ in 0..3 {

@@ -75,7 +75,7 @@ fn a_short_download_is_a_copy_and_a_wait_for_it() {
 /// While a driver waits in a call, other threads cannot call it. One of them may have to end the work that the driver
 /// waits for. So we must wait by events.
 #[test]
-fn the_memory_of_a_closed_handle_is_freed_after_a_wait_by_events_for_other_handles() {
+fn closing_a_handle_waits_for_other_handles_by_events() {
     on_both(|recorder, device, [beside]| {
         let mut x = beside.zeros::<u32>(10).unwrap();
         beside.synchronize().unwrap();

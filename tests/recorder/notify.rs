@@ -44,12 +44,12 @@ fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<
 }
 
 #[test]
-fn a_closure_reaches_no_driver() {
+fn a_closure_calls_no_driver() {
     calls_inside(|stream, closure| stream.host_fn(closure));
 }
 
 #[test]
-fn a_node_reaches_no_driver() {
+fn a_node_calls_no_driver() {
     calls_inside(|stream, closure| {
         // The graph is dropped while its launch is pending.
         stream.capture(|s| s.host_fn_repeat(closure))?.launch(stream)

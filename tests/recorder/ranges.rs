@@ -101,7 +101,7 @@ fn programs_that_do_not_ask_have_no_ranges() {
 }
 
 #[test]
-fn missing_profilers_are_said_once_and_the_program_goes_on() {
+fn missing_profilers_are_reported_once_and_the_program_goes_on() {
     let nowhere = ("GPUSTREAM_ROCTX_LIBRARY", "/nowhere/roctx.so");
     let said = in_child(&[ON, nowhere], || {
         on_each(|fake, recorder| {
@@ -124,7 +124,7 @@ fn missing_profilers_are_said_once_and_the_program_goes_on() {
 }
 
 #[test]
-fn libraries_of_another_kind_are_known_by_what_they_lack() {
+fn libraries_of_another_kind_are_recognized() {
     let others = [("NVTX_INJECTION64_PATH", "libm.so.6"), ("GPUSTREAM_ROCTX_LIBRARY", "libm.so.6")];
     let said = in_child(&[&[ON][..], &others].concat(), || {
         on_each(|fake, _| drop(Device::open(fake.name).unwrap()));

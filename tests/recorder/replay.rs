@@ -209,7 +209,7 @@ fn failed_launch_is_the_runs_error() {
 
 /// The driver refused first, so you must hear of that first, as you would without the step.
 #[test]
-fn refusal_is_told_before_the_closures_own_error_and_after_its_panic() {
+fn refusal_is_reported_before_the_closures_error_and_after_its_panic() {
     on_each(|fake, recorder| {
         let mut scene = Scene::new(fake, recorder);
         for _ in 0..3 {

@@ -113,7 +113,7 @@ fn operations_behind_a_wait_begin_when_it_ends() {
 
 /// Untraced work may hold up the stream, so the operation needs an event that says when it began.
 #[test]
-fn operations_that_wait_for_what_nobody_traced_have_their_own_start() {
+fn operations_that_wait_for_untraced_work_have_their_own_start() {
     by_events(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
         let untraced = Device::open(fake.name).unwrap();

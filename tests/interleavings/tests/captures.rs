@@ -393,7 +393,7 @@ fn one_graph_is_launched_by_one_thread_at_a_time() {
 
 /// Another thread drops a buffer of a recording and allocates: before the recording ends, while it ends, or after it.
 #[test]
-fn memory_of_a_recording_is_handed_out_inside_alone() {
+fn memory_of_a_recording_stays_inside_it() {
     in_many_orders(|| {
         let driver = Driver::default();
         let device = driver.open();

@@ -60,14 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_warming_up_are_no_growth() {
+    fn noise_and_warming_up_are_not_growth() {
         assert!(!Trend::of(&samples(40.0, |_| 50.0), 1.0).grows());
         assert!(!Trend::of(&samples(2.0, |time| 50.0 - 40.0 * (-20.0 * time).exp()), 1.0).grows());
         assert!(!Trend::of(&samples(2.0, |time| 50.0 - 10.0 * time), 1.0).grows());
     }
 
     #[test]
-    fn step_in_the_second_half_alone_is_no_slope() {
+    fn single_step_in_the_second_half_is_not_growth() {
         assert!(!Trend::of(&samples(0.1, |time| if time > 0.9 { 60.0 } else { 50.0 }), 1.0).grows());
     }
 
