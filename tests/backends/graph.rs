@@ -68,7 +68,7 @@ fn capture_forks_joins_replays_and_is_updated() {
     unsafe {
         device.fill(buffer, FillPattern::U8(0), 16, main).unwrap();
         let ((), calls) = recorder.record(|| device.capture_begin(main).unwrap());
-        // The mode is relaxed, so that the thread may make other calls.
+        // The mode is relaxed, because otherwise the thread could not make other calls.
         let args = [of_stream[0], ("mode", 2)];
         assert_one(&calls, ["cuStreamBeginCapture_v2", "hipStreamBeginCapture"], &args);
         fork_and_join(device, streams, events, buffer, 1);
@@ -152,7 +152,7 @@ fn broken_capture_is_reported_and_the_stream_is_won_back() {
         device.stream_synchronize(stream).unwrap();
         device.synchronize().unwrap();
 
-        // A call that is not on the captured stream must not break the capture.
+        // If a call is not on the captured stream, it must not break the capture.
         let graph = capture(&*device, stream, || device.free(device.alloc(8).unwrap()).unwrap());
         device.graph_destroy(graph).unwrap();
         device.free(buffer).unwrap();

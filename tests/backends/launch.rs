@@ -219,7 +219,7 @@ fn launch_that_cannot_be_is_refused() {
         let launch = |config: &LaunchConfig, stream| {
             recorder.record(|| device.launch(scale, config, &args, stream).unwrap_err())
         };
-        // Drivers say "invalid value" for every wrong shape, so the backend must translate that.
+        // The backend must translate this, because drivers say "invalid value" for every wrong shape.
         let (error, calls) = launch(&LaunchConfig::new([1, 1, 1], [1025, 1, 1]), here);
         assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidLaunch, Some(1)));
         assert_one(&calls[..1], ["cuLaunchKernelEx", "hipModuleLaunchKernel"], &[]);

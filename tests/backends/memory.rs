@@ -302,7 +302,8 @@ fn batch_of_copies_is_one_call_if_the_driver_can() {
         }
         Vendor::Rocm(_) => assert_eq!(names(&calls), single[1]),
     }
-    // CUDA cannot run a batch on its default streams, so there each copy is a call.
+    // CUDA refuses a batch on the legacy default stream, so there each copy is a call. You can use one on the thread's
+    // default stream.
     let legacy = device.stream_default(DefaultStream::Legacy).unwrap();
     assert_eq!(names(&copy_batch(&recorder, &*device, legacy)), pick(single));
     let of_thread = device.stream_default(DefaultStream::PerThread).unwrap();

@@ -55,7 +55,7 @@ fn stream_on_a_part_gets_whole_groups_that_differ() {
                 "cuGreenCtxStreamCreate",
             ];
             assert_eq!(names(&made[0].1), all);
-            // There is no group of that size, so the driver gives the whole device.
+            // We get the whole device, because the driver has no group of that size.
             assert_eq!(names(&calls), [&all[..2], &all[3..]].concat());
         } else {
             let asked = ["hipDeviceGetAttribute", "hipExtStreamCreateWithCUMask"];

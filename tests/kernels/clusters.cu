@@ -1,4 +1,4 @@
-// What only the blocks of a cluster can do.
+// What you can do only if blocks form a cluster.
 #include <gpustream/kernel.cuh>
 
 /// Each block takes the elements of the next block in its cluster, and the last one takes those of the first, `rounds`

@@ -106,7 +106,7 @@ __global__ void neighbours(const int* x, int* y) {
     for (int i = 0; i < 2; ++i) y[threadIdx.x] += i;
 }
 
-/// A macro means whichever variable is in scope.
+/// A macro may mean another variable each time you use it, because it means the one in scope.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1
 __global__ void by_macro(const int* x, int* y) {
     int mine = x[threadIdx.x];

@@ -28,7 +28,7 @@ static __global__ void deep(int* __restrict__ x, size_t n) {
 }
 }  // namespace detail
 
-/// This one has the same name as a global kernel.
+/// This one has the same name as a global kernel, so you need the namespace to tell them apart.
 /// requires: n <= len(x)
 /// covers: n
 __global__ void add_one(float* x, size_t n) {

@@ -22,7 +22,7 @@ __device__ unsigned own = 6;
 __device__ unsigned* address;
 __device__ volatile unsigned moving;
 __device__ bool set;
-// Nothing writes these.
+// Nothing writes these, so launches need no order because of them.
 __constant__ const unsigned primes[3] = {2, 3, 5};
 static __device__ constexpr unsigned seven = 7;
 

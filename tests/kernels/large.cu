@@ -16,7 +16,7 @@ extern "C" __global__ void spread(unsigned char before, Table table, unsigned ch
     GS_FOR_EACH(i, 2048) out[i] = table.cells[i] + before + after;
 }
 
-/// Does the same with 32764 bytes of parameters, and there can be no more.
+/// Does the same with 32764 bytes of parameters, and you cannot pass more.
 /// requires: 8188 <= len(out)
 /// covers: 8188
 extern "C" __global__ void spread_most(Most most, unsigned* __restrict__ out, unsigned after) {

@@ -1,4 +1,4 @@
-// One kernel for the functions of each portable header.
+// One kernel for each portable header. It calls the functions that you get from that header.
 #include <gpustream/kernel.cuh>
 
 /// sums[i] = sum of the i-th elements. Each array's elements must have the width and the sign that their type's name

@@ -122,7 +122,7 @@ __global__ void counted(const unsigned char* bytes, unsigned* bins, int n, int r
     if (threadIdx.x == 0) atomicMax(&bins[255], (unsigned)most);
 }
 
-/// Each thread returns in a different round, from a loop that has no end.
+/// Each thread returns in a different round, so the barriers get fewer threads. The loop has no end.
 /// requires: block.x <= len(out), grid.x * grid.y * grid.z * block.y * block.z == 1
 __global__ void leave(int* out) {
     int round = 0;
@@ -354,7 +354,7 @@ __global__ void picked(int* out, int at, float part, int stays) {
 }
 
 /// out[i] = x[i], and in every second row of 32 threads also `rounds` sums of two neighbours. There is one block, and
-/// only some warps take the branch.
+/// only some warps take the branch, so the others must keep their values.
 /// requires: block.x <= len(x), block.x <= len(out), block.x <= 1024, block.y * block.z * grid.x * grid.y * grid.z == 1
 __global__ void kept(const int* x, int* out, int rounds) {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32;

@@ -26,7 +26,7 @@ struct Timer {
     Timer() { cudaEventCreate(&begin); }
 };
 
-// CUDA does not have this function but HIP does. The CPU's must give way.
+// We define this only if HIP does not. The CPU backend has one too, but that must give way.
 #if !defined(__HIP__)
 __device__ double atomicMax(double* address, double value) {
     unsigned long long* place = (unsigned long long*)address;

@@ -39,7 +39,8 @@ extern "C" __global__ void under_a_lock(int* lock, volatile unsigned* numbers, u
     }
 }
 
-/// Collects the elements above `least` in any order. Threads of a warp that are together need only one atomic addition.
+/// Collects the elements above `least` in any order. If threads of a warp are together, they need only one atomic
+/// addition.
 /// requires: n <= len(x), n <= len(found), 1 <= len(count)
 /// covers: n
 extern "C" __global__ void collect_above(const int* x, int* found, unsigned* count, int least, unsigned n) {
@@ -60,7 +61,7 @@ extern "C" __global__ void strided_axpy(float a, const float* __restrict__ x, fl
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) y[i] = a * x[i] + y[i];
 }
 
-/// Inclusive sums within each block. Two buffers take turns.
+/// Inclusive sums within each block. Two buffers take turns, so that a step needs only one barrier.
 /// requires: n <= len(x), n <= len(sums)
 /// covers: n by 128
 extern "C" __global__ void ping_pong_scan(const unsigned* x, unsigned* sums, unsigned n) {
@@ -216,7 +217,7 @@ extern "C" __global__ void through_a_union(const float* x, unsigned* out, unsign
     out[i] = turned.bits;
 }
 
-/// counts[v] += how often v is in x. Each block counts in its shared memory first.
+/// counts[v] += how often v is in x. Each block counts in its shared memory first, because atomics are faster there.
 /// requires: n <= len(x), 64 <= len(counts)
 extern "C" __global__ void histogram(const unsigned char* x, unsigned* counts, unsigned n) {
     __shared__ unsigned own[64];
@@ -439,7 +440,7 @@ __global__ void with_vector(T* x, Vec<T, 3> v, unsigned n) {
 namespace shapes {
 __global__ void shifted(int* x, const int* by, unsigned n);
 }
-// This host function has the same name as the kernel.
+// This host function has the same name as the kernel, so the parser must not confuse the two.
 void shifted(int* x, int blocks);
 
 /// x[i] += by[0], or 1 if `by` is null.

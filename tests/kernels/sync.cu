@@ -13,7 +13,7 @@ __device__ __forceinline__ void set(volatile unsigned* flag, unsigned value) {
 }
 }  // namespace
 
-/// Runs until `go` is not zero.
+/// Runs until `go` is not zero, so that you decide how long it takes.
 /// requires: 1 <= len(go)
 extern "C" __global__ void spin(const volatile unsigned* go) { wait_for(go); }
 

@@ -186,7 +186,7 @@ extern "C" __global__ void edges(cudaSurfaceObject_t surface, float* zero, float
     }
 }
 
-/// Writes one texel. The coordinates may lie outside the surface.
+/// Writes one texel, even if the coordinates lie outside the surface.
 extern "C" __global__ void write_one(cudaSurfaceObject_t surface, float value, int x, int y) {
 #if TEXTURES
     surf2Dwrite(value, surface, x * 4, y);

@@ -1,4 +1,4 @@
-// Pairs of 16-bit numbers. The file's name is not an identifier, so the build must make one.
+// Pairs of 16-bit numbers. You cannot use the file's name as an identifier, so the build must make one.
 #include <gpustream/kernel.cuh>
 
 /// out[i] = x[i] with its halves swapped. The last one is `last` instead.

@@ -1,4 +1,5 @@
-// The builder's parser sees none of these variables. You can find each only in the compiled images.
+// The builder's parser sees none of these variables, because each is declared in a way that it does not read. You can
+// find them only in the compiled images.
 #include <gpustream/kernel.cuh>
 
 #if defined(__CUDACC__) || defined(__HIP__)

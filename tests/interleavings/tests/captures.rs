@@ -16,7 +16,8 @@ use gpustream::{
 };
 use shuttle::thread;
 
-/// Runs the program in random orders, and in orders that have few switches between threads but may have them anywhere.
+/// Runs the program in random orders, and in orders with few switches between threads, because most races need only a
+/// few.
 fn in_many_orders(program: impl Fn() + Send + Sync + 'static) {
     // Programs take turns, because all devices of the process share some locks.
     static ALONE: Mutex<()> = Mutex::new(());
@@ -65,8 +66,8 @@ impl Scene {
     }
 }
 
-/// `b.fill` releases the lock of `b` while it takes the lock of `a`. A capture of `b` may begin in between, and then
-/// the fill must be refused.
+/// `b.fill` releases the lock of `b` while it takes the lock of `a`. If a capture of `b` begins in between, we must
+/// refuse the fill.
 #[test]
 fn work_that_waits_for_another_stream_stays_out_of_a_capture() {
     in_many_orders(|| {

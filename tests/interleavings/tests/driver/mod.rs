@@ -1,5 +1,6 @@
-//! A model of a driver that knows streams, events, captures and their order, but copies nothing. Work runs only when a
-//! thread waits for it. The model panics at a call that would break a capture or would be recorded by mistake.
+//! A model of a driver that knows streams, events and captures. It copies nothing, because these tests only ask about
+//! order. Work runs only when a thread waits for it, so that you see if a wait is missing. The model panics at a call
+//! that would break a capture or would be recorded by mistake.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,11 +60,11 @@ struct World {
     /// The steps of each capture. When a capture has ended it is a graph.
     captures: HashMap<usize, Vec<u32>>,
     ended: Vec<usize>,
-    /// Executables that a thread is launching at this moment.
+    /// Executables that a thread is launching at this moment, so that we see if two threads launch the same one.
     launching: HashSet<usize>,
     next: usize,
     steps: Vec<u32>,
-    /// As on HIP, a capture forbids the use of events that were recorded on its streams before.
+    /// As on HIP, a capture breaks if you use events that were recorded on its streams before.
     closes_events: bool,
     /// Host memory that the library allocated. The operations of the model never touch its contents.
     pinned: Vec<Vec<u128>>,
