@@ -35,7 +35,7 @@ fn new_thread_gets_the_device_once() {
 fn device_that_another_library_switched_is_switched_back() {
     let (recorder, device) = start();
     let stream = stream(&*device);
-    // HIP has no contexts, so a thread cannot lack one.
+    // On HIP a thread cannot lack a context, because there are none.
     let others = [Current::Device(1), Current::Foreign, Current::None];
     for &other in &others[..if VENDOR == Vendor::Cuda { 3 } else { 1 }] {
         recorder.set_current(other);
