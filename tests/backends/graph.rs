@@ -36,7 +36,8 @@ fn read(device: &dyn Device, buffer: RawBuffer, bytes: usize, stream: RawStream)
 /// Fills the two halves of a buffer on two streams, and copies one half to the other. Two events make the streams part
 /// and meet again.
 ///
-/// # Safety All must be alive, and the buffer must have 16 bytes.
+/// # Safety
+/// All must be alive, and the buffer must have 16 bytes.
 unsafe fn fork_and_join(
     device: &dyn Device,
     [main, side]: [RawStream; 2],

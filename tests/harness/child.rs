@@ -79,7 +79,8 @@ impl Child {
     /// The error then says what each of its threads was doing. A slow child is also named on standard error while it
     /// runs.
     ///
-    /// # Errors If the child cannot be started, or hangs.
+    /// # Errors
+    /// If the child cannot be started, or hangs.
     pub fn run(mut self) -> Result<Ended> {
         let failed = |what: String| Error::new(ErrorKind::Driver, what);
         let mut child = self.command.spawn().map_err(|error| failed(format!("starting a child: {error}")))?;
@@ -130,9 +131,11 @@ impl Child {
 
     /// Runs the child until it ends, asserts that its part succeeds, and returns what it wrote.
     ///
-    /// # Errors If the child cannot be started, or hangs.
+    /// # Errors
+    /// If the child cannot be started, or hangs.
     ///
-    /// # Panics If the part fails.
+    /// # Panics
+    /// If the part fails.
     #[track_caller]
     pub fn succeeds(self) -> Result<String> {
         let Ended { code, output } = self.run()?;

@@ -35,7 +35,8 @@ unsafe impl Backend for Wide {
 
 /// Opens a device by the name that tests use for it.
 ///
-/// # Errors The errors of [`Device::open_with`].
+/// # Errors
+/// The errors of [`Device::open_with`].
 pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
     if name == WIDE { Device::open_on(&Wide, 0, options) } else { Device::open_with(name, options) }
 }
@@ -51,16 +52,19 @@ pub(crate) fn name_of(device: &Device) -> String {
 
 /// Opens the device again with other options. The two handles share nothing but the driver's context.
 ///
-/// # Errors The errors of [`Device::open_with`].
+/// # Errors
+/// The errors of [`Device::open_with`].
 pub fn open_again(device: &Device, options: DeviceOptions) -> Result<Device> {
     open(&name_of(device), options)
 }
 
 /// Makes as many streams as the caller's pattern has places.
 ///
-/// # Errors The errors of the device.
+/// # Errors
+/// The errors of the device.
 ///
-/// # Panics Never, because the array gets as many streams as it has places.
+/// # Panics
+/// Never, because the array gets as many streams as it has places.
 pub fn streams<const STREAMS: usize>(device: &Device) -> Result<[Stream; STREAMS]> {
     let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     Ok(streams.try_into().expect("that many streams"))
@@ -68,7 +72,8 @@ pub fn streams<const STREAMS: usize>(device: &Device) -> Result<[Stream; STREAMS
 
 /// Loads the kernels that can wait, and makes as many streams as the caller's pattern has places.
 ///
-/// # Errors The errors of the device.
+/// # Errors
+/// The errors of the device.
 pub fn kernels_and_streams<const STREAMS: usize>(
     device: &Device,
 ) -> Result<(sync::Kernels, [Stream; STREAMS])> {
@@ -77,7 +82,8 @@ pub fn kernels_and_streams<const STREAMS: usize>(
 
 /// Loads kernels with `load`, and makes a stream.
 ///
-/// # Errors The errors of the device.
+/// # Errors
+/// The errors of the device.
 pub fn with_stream<K>(device: &Device, load: fn(&Device) -> Result<K>) -> Result<(K, Stream)> {
     Ok((load(device)?, device.stream()?))
 }
@@ -100,7 +106,8 @@ pub fn streams_are_independent(device: &Device) -> bool {
 /// Waits for the device. Another test on the same context may be capturing, and then the wait is refused. In that case
 /// we try again.
 ///
-/// # Errors The other errors of [`Device::synchronize`].
+/// # Errors
+/// The other errors of [`Device::synchronize`].
 pub fn synchronize(device: &Device) -> Result<()> {
     loop {
         match device.synchronize() {

@@ -26,7 +26,8 @@ impl Wake for Exits {
 
 /// Ends the process on the library's thread that wakes futures. `open` must let the future's work finish.
 ///
-/// # Panics If the future is not pending.
+/// # Panics
+/// If the future is not pending.
 pub fn exit_from_a_waker(future: impl Future, open: impl FnOnce()) -> ! {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Exits));
@@ -39,7 +40,8 @@ pub fn exit_from_a_waker(future: impl Future, open: impl FnOnce()) -> ! {
 
 /// Ends the process on the library's thread that drops what closures own. No work may be stuck on the device.
 ///
-/// # Errors The errors of the device.
+/// # Errors
+/// The errors of the device.
 pub fn exit_from_a_drop(device: Device) -> Result<()> {
     static EXITS: AtomicBool = AtomicBool::new(false);
     static RESTS: AtomicBool = AtomicBool::new(false);

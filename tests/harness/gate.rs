@@ -43,7 +43,8 @@ pub struct Gate(Flag);
 impl Gate {
     /// Makes a closed gate.
     ///
-    /// # Errors The errors of [`Device::flag`].
+    /// # Errors
+    /// The errors of [`Device::flag`].
     pub fn new(device: &Device) -> Result<Self> {
         let flag = device.flag()?;
         if is_serial() {
@@ -61,7 +62,8 @@ impl Gate {
 
     /// Makes a closed gate and makes the stream wait there.
     ///
-    /// # Errors The errors of [`Device::flag`] and of a launch.
+    /// # Errors
+    /// The errors of [`Device::flag`] and of a launch.
     pub fn on(kernels: &sync::Kernels, stream: &Stream) -> Result<Self> {
         let gate = Self::new(stream.device())?;
         gate.hold(kernels, stream)?;
@@ -70,7 +72,8 @@ impl Gate {
 
     /// Makes a closed gate, and launches one kernel that waits there and then adds `value` to every element of `x`.
     ///
-    /// # Errors The errors of [`Device::flag`] and of a launch.
+    /// # Errors
+    /// The errors of [`Device::flag`] and of a launch.
     #[track_caller]
     pub fn adding(
         kernels: &sync::Kernels,
@@ -86,7 +89,8 @@ impl Gate {
 
     /// Makes a closed gate, and launches one kernel that waits there and then copies `x` to `y`.
     ///
-    /// # Errors The errors of [`Device::flag`] and of a launch.
+    /// # Errors
+    /// The errors of [`Device::flag`] and of a launch.
     #[track_caller]
     pub fn copying(
         kernels: &sync::Kernels,
@@ -101,7 +105,8 @@ impl Gate {
 
     /// Makes the stream wait at the gate, in a kernel that spins.
     ///
-    /// # Errors The errors of a launch.
+    /// # Errors
+    /// The errors of a launch.
     #[track_caller]
     pub fn hold(&self, kernels: &sync::Kernels, stream: &Stream) -> Result<()> {
         kernels.spin(stream, &ONE, &self.0)
@@ -134,7 +139,8 @@ impl Drop for Gate {
 
 /// Calls `condition` until it returns true. If it never does, the test's time limit ends the process.
 ///
-/// # Errors The errors of the condition.
+/// # Errors
+/// The errors of the condition.
 pub fn until(mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     while !condition()? {
         thread::yield_now();

@@ -15,7 +15,8 @@ const SOCKET: &str = "GPUSTREAM_TEST_SOCKET";
 /// Runs `part` in a child, and `scene` here with the other end of its socket. Returns how the child ended, and what
 /// `scene` returned.
 ///
-/// # Panics If the socket cannot be made.
+/// # Panics
+/// If the socket cannot be made.
 pub fn beside<R>(
     device: &Device,
     part: &str,
@@ -44,7 +45,8 @@ pub fn beside<R>(
 
 /// Connects a child with its scene.
 ///
-/// # Panics If this process is not such a child.
+/// # Panics
+/// If this process is not such a child.
 pub fn connect() -> UnixStream {
     let path = env::var(SOCKET).unwrap();
     UnixStream::connect(Path::new(&path)).unwrap()
@@ -52,14 +54,16 @@ pub fn connect() -> UnixStream {
 
 /// Sends the other process a message without contents.
 ///
-/// # Panics If the other process has ended.
+/// # Panics
+/// If the other process has ended.
 pub fn tell(mut socket: &UnixStream) {
     socket.write_all(&[1]).unwrap();
 }
 
 /// Waits for a message from the other process.
 ///
-/// # Panics If the other process has ended.
+/// # Panics
+/// If the other process has ended.
 pub fn hear(mut socket: &UnixStream) {
     socket.read_exact(&mut [0]).unwrap();
 }

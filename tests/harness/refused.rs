@@ -5,7 +5,8 @@ use gpustream::{ErrorKind, Result};
 /// Asserts that the result is an error of this kind, and that its message contains each of `texts`. The error must also
 /// name the call that you made, and not one that the library made for you.
 ///
-/// # Panics If the result is another error, or none.
+/// # Panics
+/// If the result is another error, or none.
 #[track_caller]
 pub fn refused<T>(result: Result<T>, kind: ErrorKind, texts: &[&str]) {
     let Err(error) = &result else { panic!("this should have been refused as {kind:?}") };
@@ -21,7 +22,8 @@ pub fn refused<T>(result: Result<T>, kind: ErrorKind, texts: &[&str]) {
 /// Asserts that the result is an error of this kind, and that its message contains each of `texts`. Use this if the
 /// test's own closure returned the error: such an error names no call.
 ///
-/// # Panics If the result is another error, or none.
+/// # Panics
+/// If the result is another error, or none.
 #[track_caller]
 pub fn failed<T>(result: Result<T>, kind: ErrorKind, texts: &[&str]) {
     let Err(error) = result else { panic!("this should have failed as {kind:?}") };

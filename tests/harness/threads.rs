@@ -6,9 +6,11 @@ use gpustream::Result;
 
 /// Does `work` on this many threads at once. Each thread gets its number.
 ///
-/// # Errors The first error of a thread.
+/// # Errors
+/// The first error of a thread.
 ///
-/// # Panics If an assertion fails in a thread.
+/// # Panics
+/// If an assertion fails in a thread.
 pub fn on_threads(threads: u32, work: impl Fn(u32) -> Result<()> + Sync) -> Result<()> {
     let work = &work;
     thread::scope(|scope| {

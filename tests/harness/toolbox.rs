@@ -48,7 +48,8 @@ pub type Answers = Vec<(&'static str, Option<ErrorKind>)>;
 impl Toolbox {
     /// Makes the objects.
     ///
-    /// # Errors The errors of the device.
+    /// # Errors
+    /// The errors of the device.
     pub fn new(device: &Device, stream: &Arc<Stream>) -> Result<Self> {
         let mut x = stream.full(N, 1u32)?;
         let y = stream.full(N, 2u32)?;
@@ -80,7 +81,8 @@ impl Toolbox {
 
     /// Adds kernels. Only a real device can load them, so tests on fake drivers leave this out.
     ///
-    /// # Errors The errors of the device.
+    /// # Errors
+    /// The errors of the device.
     pub fn load_kernels(&mut self) -> Result<()> {
         let kernels = sync::Kernels::load(&self.device)?;
         let step = kernels.module().kernel("step")?;
@@ -91,9 +93,11 @@ impl Toolbox {
     /// Submits work that uses all the objects. Call it after you have submitted the closure that calls
     /// [`Self::call_everything`], so that the work is still pending when the closure runs.
     ///
-    /// # Errors The errors of the device.
+    /// # Errors
+    /// The errors of the device.
     ///
-    /// # Panics If the work is done at once.
+    /// # Panics
+    /// If the work is done at once.
     pub fn submit(&mut self) -> Result<()> {
         self.stream.copy(&self.y, &mut self.host)?;
         self.graph.launch(&self.stream)?;
@@ -110,7 +114,8 @@ impl Toolbox {
 
     /// Makes every call that would need the driver or would wait. The library must refuse each of them.
     ///
-    /// # Panics If no work was submitted, or if the calls were made before.
+    /// # Panics
+    /// If no work was submitted, or if the calls were made before.
     pub fn call_everything(&mut self) -> Answers {
         let Self { device, stream, other, x, y, host, graph, behind, .. } = self;
         let (built, node) = &mut self.built;
@@ -238,7 +243,8 @@ impl Toolbox {
 
     /// Makes the calls that need neither the driver nor a wait. They must succeed everywhere.
     ///
-    /// # Panics If one of the calls fails.
+    /// # Panics
+    /// If one of the calls fails.
     pub fn call_the_harmless(&mut self) {
         let Self { device, flag, graph, x, .. } = self;
         flag.set(flag.get() + 1);

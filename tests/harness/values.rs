@@ -7,9 +7,11 @@ use gpustream::{AsView, Result, Stream};
 
 /// Asserts that every element is `value`. If not, the message names the first one that differs.
 ///
-/// # Errors The errors of the download.
+/// # Errors
+/// The errors of the download.
 ///
-/// # Panics If an element differs.
+/// # Panics
+/// If an element differs.
 #[track_caller]
 pub fn assert_all<T: Pod + PartialEq + Debug>(
     stream: &Stream,
