@@ -279,7 +279,6 @@ fn lent_memory_comes_back_after_their_work(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     gate.hold(&kernels, &b)?;
     // The other library submits this itself, so we do not know of it until the memory comes back.
-    //
     // SAFETY: memory and stream are alive.
     unsafe { mine.raw().copy_on_device(to, address, 4 * LEN, b.as_raw()) }?;
     drop(theirs);

@@ -118,7 +118,6 @@ fn variables_are_copied_filled_and_sliced(device: &Device) -> Result<()> {
     assert_eq!(counter.clone().download(&s)?, [19]);
     assert!(format!("{counter:?}").contains("1 elements"), "{counter:?}");
     // The name is yours, but you may ask for another type of the same size.
-    //
     // SAFETY: any bytes are good factors.
     let bytes = unsafe { kernels.module().global::<[u8; 2]>("factors") }?;
     assert_eq!(bytes.len(), 8);

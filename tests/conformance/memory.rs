@@ -145,7 +145,6 @@ fn a_limit_counts_all_that_is_the_devices(device: &Device) -> Result<()> {
             let shared = device.alloc_shared::<u8>(12 * MIB)?;
             refused(s.alloc::<u8>(6 * MIB).map(drop));
             // Other handles of the same memory must not count again.
-            //
             // SAFETY: the memory is not used.
             let same = unsafe { device.import::<u8>(&shared.export()?) }?;
             drop((shared, same));

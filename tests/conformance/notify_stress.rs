@@ -200,7 +200,6 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
         futures.push(future);
     }
     // We drop the value of this adopted stream before the fault.
-    //
     // SAFETY: the owner of the stream outlives the value.
     let adopted = unsafe { device.stream_from_raw(streams[7].as_raw()) };
     adopted.copy(&buffers[7], &mut late)?;

@@ -144,6 +144,7 @@ fn with_time_limit<T>(name: &str, work: impl FnOnce() -> T) -> T {
         if watch.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             eprintln!("\n{name} has not ended after {} s: it hangs", limit.as_secs());
             // We skip the exit handlers, because the driver's may hang too.
+            // SAFETY: nothing of this process runs after the call.
             unsafe { _exit(3) }
         }
     });
