@@ -1,18 +1,18 @@
-//! The host memory that the idle library itself takes.
+//! How much host memory the library takes while it is idle.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use gpustream::Device;
 
-/// Returns the resident bytes that only this process uses (`/proc/self/statm`: resident without shared pages).
+/// Returns the resident bytes that this process does not share with others. `/proc/self/statm` counts in pages.
 fn own_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
     (pages[1] - pages[2]) * 4096
 }
 
-/// The process has a device, a stream and a first copy each way. The CPU's driver is part of the library, so its memory
-/// counts too.
+/// Opens a device with a stream, and copies once in each direction. The CPU's driver is part of the library, so its
+/// memory counts too.
 #[test]
 fn an_idle_device_takes_less_than_eight_megabytes() {
     const MOST: u64 = 8 << 20;
@@ -29,7 +29,7 @@ fn an_idle_device_takes_less_than_eight_megabytes() {
     let used = own_memory() - before;
     println!("{} KiB after opening, {} KiB after first copies on two streams", opened >> 10, used >> 10);
     assert!(used < MOST, "{used} bytes after first copies");
-    // After large copies the memory shrinks to that again.
+    // Large copies may take more, but must give it back.
     let large = vec![1u8; 40 << 20];
     let before_copies = own_memory();
     let x = streams[0].upload(&large).unwrap();

@@ -1,6 +1,8 @@
-//! Kernels written at random mean the same whether the threads of a block run as loops or each on a stack of its own.
+//! The CPU backend can run a block as loops over its threads, or with a stack for each thread. Random kernels must
+//! compute the same numbers in both ways.
 //!
-//! `GPUSTREAM_RANDOM_KERNELS` is the number of files, 1 unless set; a failure names its seed.
+//! `GPUSTREAM_RANDOM_KERNELS` says how many files to write, 1 unless you set it. If a file fails, you see its seed, so
+//! that you can write it again.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,8 +17,8 @@ const KERNELS: usize = 24;
 const THREADS: u32 = 64;
 const BLOCKS: u32 = 2;
 
-/// Macros and functions for all kernels. Before it comes `ON_STACKS`: if that could return from a kernel, its threads get
-/// stacks.
+/// Macros and functions for all kernels. `run` puts a definition of `ON_STACKS` in front. If that macro could return
+/// from a kernel, the compiler must use stacks.
 const HEADER: &str = "#include <gpustream/kernel.cuh>
 #define SMALLER(a, b) ((a) < (b) ? (a) : (b))
 #define LAST e
@@ -49,7 +51,7 @@ __device__ void met_by_reference(unsigned* s, unsigned& r) {
 }
 ";
 
-/// Declares a kernel's variables. A thread changes only its own elements, and those of `s` between barriers.
+/// Declares a kernel's variables. A thread may change only its own elements, and those of `s` between barriers.
 const BEGIN: &str = "    ON_STACKS;
     __shared__ unsigned s[64];
     __shared__ unsigned two[128];
@@ -63,14 +65,14 @@ const BEGIN: &str = "    ON_STACKS;
     two[2 * threadIdx.x + 1] = u;
 ";
 
-/// Makes all that a kernel computed one number for each thread.
+/// Combines everything that a kernel computed into one number for each thread.
 const END: &str = "    y[at] = a + 3 * b + 5 * c + 7 * e + 9 * f + 11 * l[0] + 13 * l[1] + 17 * l[2] + 19 * v.x + 23 * v.y + 29 * u +
             31 * two[2 * threadIdx.x] + 37 * two[2 * threadIdx.x + 1] + 41 * y[4 * at + 128] + 43 * y[4 * at + 129] +
             47 * y[4 * at + 130] + 51 * y[4 * at + 131];
 }
 ";
 
-/// Which threads come to a place together.
+/// The threads that are sure to reach a place together.
 #[derive(Clone, Copy, PartialEq)]
 enum Together {
     Block,
@@ -149,7 +151,7 @@ impl Writer {
         }
     }
 
-    /// Writes a statement of one thread's own.
+    /// Writes a statement that concerns one thread only.
     fn statement(&mut self) {
         let (place, value) = (self.place(), self.value(2));
         let text = match self.below(12) {
@@ -163,7 +165,7 @@ impl Writer {
         self.line(&text);
     }
 
-    /// Writes a statement in which threads meet.
+    /// Writes a statement that makes threads wait for each other or exchange values.
     fn meeting(&mut self, together: Together) {
         let (into, value) = (self.one_of(&["a", "b", "e", "v.x", "l[1]"]), self.value(1));
         let by = self.one_of(&["1", "2", "16", "u % 8"]);
@@ -186,7 +188,8 @@ impl Writer {
         }
     }
 
-    /// Returns an expression of variables `p`, `q` and `r` of one type. Numbers with a point stay whole and small.
+    /// Returns an expression over the variables `p`, `q` and `r`, which have one type. Floating-point values must stay
+    /// whole and small, so that both ways give the same result.
     fn lane_value(&mut self, is_whole: bool, depth: usize) -> String {
         if depth == 0 || self.below(3) == 0 {
             return self.one_of(&["p", "q", "r", "(lane & 3)", "2"]).to_owned();
@@ -218,7 +221,7 @@ impl Writer {
         }
     }
 
-    /// Writes a statement in which a warp's threads only compute with `p`, `q` and `r`, or shuffle.
+    /// Writes a statement of a warp that only computes with `p`, `q` and `r`, or shuffles them.
     fn lane_statement(&mut self, is_whole: bool) {
         let (target, value) = (self.one_of(&["p", "q", "r"]), self.lane_value(is_whole, 2));
         let shuffle = match self.below(7) {
@@ -243,7 +246,7 @@ impl Writer {
         self.line(&text);
     }
 
-    /// Writes shuffles that depend on each other, with nothing but arithmetic between them.
+    /// Writes shuffles that depend on each other, with nothing but arithmetic in between.
     fn lanes(&mut self) {
         let (is_whole, ty) = match self.below(7) {
             0 => (false, "float"),
@@ -289,7 +292,7 @@ impl Writer {
         self.line("}");
     }
 
-    /// Writes a statement with others in it.
+    /// Writes a statement that contains others.
     fn nested(&mut self, together: Together, left: usize) {
         let (counter, warp) = (self.one_of(&["i", "j"]), self.below(3) == 0);
         let (head, inside) = match (together, self.below(4)) {
@@ -328,7 +331,7 @@ impl Writer {
         self.line("}");
     }
 
-    /// Writes statements, and the declarations of variables that end with them.
+    /// Writes statements, and declares variables that end with them.
     fn block(&mut self, together: Together, left: usize) {
         let outside = self.names.len();
         self.depth += 1;
@@ -372,13 +375,13 @@ fn file(seed: u64) -> String {
     writer.text
 }
 
-/// The outcome of a file.
+/// What came of a file.
 struct Outcome {
     /// The numbers that each kernel computes.
     results: Vec<Vec<u32>>,
-    /// The number of kernels that run as loops.
+    /// How many kernels run as loops.
     loops: usize,
-    /// The number of places where warps compute in vectors.
+    /// At how many places warps compute in vectors.
     in_lanes: usize,
 }
 
@@ -412,7 +415,7 @@ fn run(device: &Device, text: &str) -> Outcome {
     Outcome { results, loops, in_lanes: code.matches("gs_cpu_in_lanes<").count() }
 }
 
-/// Returns what a kernel computes for several numbers.
+/// Returns what a kernel computes for several values of its arguments.
 fn launch(device: &Device, module: &Module, number: usize) -> Result<Vec<u32>> {
     let (kernel, s) = (module.kernel(&format!("k{number}"))?, device.stream()?);
     let x = s.upload(&(0..THREADS).map(|i| i * 37 % 101).collect::<Vec<_>>())?;

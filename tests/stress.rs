@@ -1,8 +1,9 @@
-//! Four threads and two handles of one device do everything the library offers, in random order, on shared streams.
+//! Four threads and two handles of one device do everything that the library offers, in random order and on shared
+//! streams.
 //!
-//! Each thread checks the values it reads, so the test is useful by itself; `scripts/tsan.sh` runs it under
-//! `ThreadSanitizer`, which reports unordered accesses to one place. `GPUSTREAM_STRESS_ROUNDS` sets the rounds of each
-//! thread, by default 200.
+//! Each thread checks the values that it reads, so you can run this test by itself. `scripts/tsan.sh` runs it under
+//! `ThreadSanitizer`, which reports unordered accesses to the same place. `GPUSTREAM_STRESS_ROUNDS` says how many
+//! rounds each thread does, 200 unless you set it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::mem;
@@ -20,7 +21,7 @@ use gpustream::{
 
 const N: usize = 5000;
 const THREADS: u32 = 4;
-/// Elements of a copy that takes several pieces of the staging ring.
+/// Elements of a copy that needs several pieces of the staging ring.
 const LARGE: usize = 700_000;
 
 /// The objects that all threads use at once.
@@ -163,7 +164,7 @@ impl<'a> Worker<'a> {
                 assert_eq!(host.read()?[N - 1], 9);
             }
             15 => {
-                // The memory that forgotten futures fill outlives them.
+                // We forget these futures, but the memory that they fill must outlive them.
                 let y = own.full(N, value)?;
                 mem::forget(own.download_async(&y)?);
                 mem::forget(s.synchronize_async());
@@ -242,7 +243,7 @@ impl<'a> Worker<'a> {
                 // SAFETY: the memory is theirs in the order of this stream.
                 unsafe { shared.first.raw().fill(theirs.as_raw(), FillPattern::U32(!value), N, s.as_raw()) }?;
                 drop(theirs);
-                // The next owner of the memory comes after that fill.
+                // The next owner of the memory must come after that fill.
                 let again = own.full(N, value)?;
                 assert!(self.other.download(&again)?.iter().all(|&v| v == value));
             }
@@ -250,7 +251,7 @@ impl<'a> Worker<'a> {
                 let (send, gone) = mpsc::channel::<()>();
                 let mut memory = vec![value; N];
                 let address = memory.as_mut_ptr();
-                // SAFETY: the vector keeps its elements where they are, and nobody else uses them.
+                // SAFETY: the vector does not move its elements, and nothing else uses them.
                 let mut theirs = unsafe { Buffer::<u32>::from_raw(s, address, N, (memory, send)) }?;
                 shared.kernels.step(own, &mut theirs, 1, N)?;
                 assert_eq!(self.other.download(&theirs)?[77], value.wrapping_mul(5).wrapping_add(1));
@@ -264,7 +265,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Captures work of two streams as a graph: `host` becomes the table after one step.
+/// Captures work of two streams as a graph. When it runs, `host` becomes the table after one step.
 fn captured(
     shared: &Shared,
     own: &Stream,

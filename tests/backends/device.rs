@@ -1,4 +1,4 @@
-//! Devices: opening and describing them, and their peers.
+//! How devices and their peers are opened and described.
 
 use gpustream_hal::{ErrorKind, Identity};
 
@@ -25,7 +25,7 @@ fn device_is_described_as_the_driver_describes_it() {
     assert_eq!(info.limits.max_block, [1024, 1024, pick([64, 1024])]);
     assert_eq!(info.limits.max_grid, [i32::MAX as u32, pick([65_535, 65_536]), pick([65_535, 65_536])]);
     assert_eq!((info.limits.max_threads_per_block, info.limits.max_threads_per_multiprocessor), (1024, 2048));
-    // HIP has no attribute of an opt-in: the two limits are one.
+    // HIP has no attribute for an opt-in, so both limits are the same.
     let shared = (info.limits.shared_memory_per_block, info.limits.shared_memory_per_block_optin);
     assert_eq!(shared, pick([(48 << 10, 232_448), (64 << 10, 64 << 10)]));
     let priorities = (info.limits.stream_priorities.least, info.limits.stream_priorities.greatest);
@@ -120,11 +120,11 @@ fn device_that_is_opened_twice_knows_its_handles() {
 #[test]
 fn peer_access_that_is_enabled_already_is_success() {
     let (recorder, device) = start();
-    // CUDA retains a device's context on first use.
+    // CUDA retains a device's context when you first use it.
     let peer = backend().open(1).unwrap();
     let (can, calls) = recorder.record(|| device.can_access_peer(1).unwrap());
     assert!(can);
-    // CUDA asks for the other device's handle first.
+    // CUDA must first ask for the other device's handle.
     assert_one(&calls[pick([1, 0])..], ["cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer"], &[("peer", 1)]);
     assert!(!device.can_access_peer(0).unwrap());
     let enable = pick(["cuCtxEnablePeerAccess", "hipDeviceEnablePeerAccess"]);

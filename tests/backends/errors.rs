@@ -1,4 +1,4 @@
-//! The errors that the driver's failures become.
+//! Which error you get if a driver call fails.
 
 use std::ptr;
 
@@ -12,7 +12,7 @@ use crate::backend;
 
 type Case = ([&'static str; 2], fn(&dyn Device) -> Result<()>);
 
-/// A method for each function that can fail at run time.
+/// For each driver function that can fail at run time, a method that calls it.
 macro_rules! cases {
     (|$device:ident| $($names:tt: $call:expr,)*) => {
         &[$(($names, |$device| {
@@ -99,7 +99,7 @@ fn every_call_reports_its_name_code_and_kind() {
             assert_eq!(error.backend(), Some(pick(["cuda", "hip"])));
         }
     }
-    // HIP's state behind `hipGetLastError` differs between versions, so nothing may depend on it.
+    // What HIP keeps for `hipGetLastError` differs between versions, so we must not depend on it.
     assert!(!recorder.calls().iter().any(|call| call.name.contains("LastError")));
 }
 
@@ -117,7 +117,7 @@ fn each_code_has_its_kind() {
         (&[701, 720], ErrorKind::InvalidLaunch),
         (&[801], ErrorKind::Unsupported),
         (&[900, 901, 904, 907, 908], ErrorKind::Captured),
-        // The last three are codes of a driver to come.
+        // The last three are codes that a future driver may return.
         (&[400, 999, 10_000, 123_456, u32::MAX], ErrorKind::Driver),
     ];
     let (recorder, device) = start();
@@ -176,6 +176,6 @@ fn lost_device_says_so_until_the_end() {
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
         assert!(error.message().contains("an illegal memory access was encountered"), "{error}");
     }
-    // The other device still works.
+    // You can still use the other device.
     backend().open(1).unwrap().synchronize().unwrap();
 }

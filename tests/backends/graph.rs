@@ -1,4 +1,4 @@
-//! Graphs: captured and built.
+//! Graphs that are captured or built.
 
 use std::ffi::c_void;
 use std::iter;
@@ -12,7 +12,7 @@ use gpustream_hal::{
 use super::{Vendor, add_one, assert_one, names, pick, scale, start, stream};
 use crate::VENDOR;
 
-/// Returns the graph of a capture of `work` on `stream`.
+/// Captures `work` on `stream`, and returns the graph.
 fn capture(device: &dyn Device, stream: RawStream, work: impl FnOnce()) -> RawGraph {
     // SAFETY: the stream is alive and not captured.
     unsafe {
@@ -25,7 +25,7 @@ fn capture(device: &dyn Device, stream: RawStream, work: impl FnOnce()) -> RawGr
     }
 }
 
-/// Returns the first `bytes` bytes of a buffer, after everything in `stream`.
+/// Returns the first `bytes` bytes of a buffer, after everything that `stream` has to do.
 fn read(device: &dyn Device, buffer: RawBuffer, bytes: usize, stream: RawStream) -> Vec<u8> {
     let mut read = vec![0; bytes];
     // SAFETY: a copy to ordinary memory is done when the call returns.
@@ -33,10 +33,11 @@ fn read(device: &dyn Device, buffer: RawBuffer, bytes: usize, stream: RawStream)
     read
 }
 
-/// Fills the halves of a buffer on two streams, which part and meet by two events, and copies from one half to the other.
+/// Fills the two halves of a buffer on two streams, and copies one half to the other. Two events make the streams part
+/// and meet again.
 ///
 /// # Safety
-/// All are alive; the buffer has 16 bytes.
+/// All must be alive, and the buffer must have 16 bytes.
 unsafe fn fork_and_join(
     device: &dyn Device,
     [main, side]: [RawStream; 2],
@@ -68,7 +69,7 @@ fn capture_forks_joins_replays_and_is_updated() {
     unsafe {
         device.fill(buffer, FillPattern::U8(0), 16, main).unwrap();
         let ((), calls) = recorder.record(|| device.capture_begin(main).unwrap());
-        // Relaxed: other calls of the thread stay allowed.
+        // The mode is relaxed, because otherwise the thread could not make other calls.
         let args = [of_stream[0], ("mode", 2)];
         assert_one(&calls, ["cuStreamBeginCapture_v2", "hipStreamBeginCapture"], &args);
         fork_and_join(device, streams, events, buffer, 1);
@@ -96,7 +97,7 @@ fn capture_forks_joins_replays_and_is_updated() {
             assert_eq!(read(device, buffer, 16, main), [2, 2, 2, 2, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
         }
 
-        // The same shape with other values goes into the executable; another shape does not.
+        // If only values differ, the executable can take them. If the shape differs, it cannot.
         let other = capture(device, main, || fork_and_join(device, streams, events, buffer, 5));
         let line = capture(device, main, || {
             (0..3).for_each(|_| device.fill(buffer, FillPattern::U8(9), 16, main).unwrap());
@@ -141,7 +142,7 @@ fn broken_capture_is_reported_and_the_stream_is_won_back() {
         let error = device.capture_end(stream).unwrap_err();
         assert_eq!((error.kind(), error.code()), (ErrorKind::Captured, Some(901)));
 
-        // ROCm 6 leaves the stream unusable, until a capture ends well.
+        // On ROCm 6 you cannot use the stream until another capture on it ends well.
         let is_stuck = VENDOR == Vendor::Rocm(6);
         assert_eq!(fill(1).err().map(|error| error.kind()), is_stuck.then_some(ErrorKind::Captured));
         let ((), calls) = recorder.record(|| device.capture_abandon(stream).unwrap());
@@ -152,7 +153,7 @@ fn broken_capture_is_reported_and_the_stream_is_won_back() {
         device.stream_synchronize(stream).unwrap();
         device.synchronize().unwrap();
 
-        // A call beside the capture does not break it.
+        // If a call is not on the captured stream, it must not break the capture.
         let graph = capture(&*device, stream, || device.free(device.alloc(8).unwrap()).unwrap());
         device.graph_destroy(graph).unwrap();
         device.free(buffer).unwrap();
@@ -171,7 +172,7 @@ fn capture_whose_end_was_refused_can_be_abandoned() {
         recorder.fail_next(pick(["cuStreamEndCapture", "hipStreamEndCapture"]), 2);
         device.capture_end(stream).unwrap_err();
         assert!(device.is_capturing(stream).unwrap());
-        // HIP breaks the capture by a query, and then captures nothing.
+        // With HIP we must break the capture by a query, and then capture nothing.
         let ends = pick([
             &["cuStreamEndCapture", "cuGraphDestroy"][..],
             &["hipStreamQuery", "hipStreamBeginCapture", "hipStreamEndCapture", "hipGraphDestroy"],
@@ -207,7 +208,7 @@ fn stream_that_was_not_joined_back_breaks_the_capture() {
     }
 }
 
-/// A fill too is one call, because the fake HIP reads the order of AMD's headers.
+/// A fill is one call too, because the fake HIP has the order from AMD's headers.
 #[test]
 fn node_of_each_kind_is_added_and_replaced_by_one_call() {
     let (recorder, device) = start();
@@ -215,7 +216,7 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
     let (module, function) = scale(&*device);
     let (a, b) = (device.alloc(256).unwrap(), device.alloc(256).unwrap());
     let host = device.pinned_alloc(256, PinnedOptions::default()).unwrap();
-    // Adds the factor to the first byte.
+    // This kernel adds the factor to the first byte.
     recorder.on_kernel("scale", |run| {
         // SAFETY: the test launches it with the address of an allocated byte.
         unsafe { *run.pointer::<u8>(0) += run.float(1) as u8 };
@@ -227,7 +228,7 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
     let config = LaunchConfig::new([1, 1, 1], [64, 1, 1]);
     let counter = AtomicU32::new(0);
     let data = (&raw const counter).cast_mut().cast();
-    // Two planes of three rows of four bytes, out of a wider and higher block.
+    // Two planes of three rows of four bytes, from a block that is wider and higher.
     let (to, from) = (CopyEnd::Host(host.wrapping_add(64)), CopyEnd::Device(a));
     let strided = Copy3d {
         dst: to,
@@ -343,12 +344,12 @@ fn node_of_each_kind_is_added_and_replaced_by_one_call() {
 }
 
 #[test]
-fn cooperative_node_is_marked_as_one_or_not_there() {
+fn cooperative_node_has_its_attribute_or_is_not_added() {
     const ATTRIBUTE: [&str; 2] = ["cuGraphKernelNodeSetAttribute", "hipGraphKernelNodeSetAttribute"];
     let (recorder, device) = start();
     let (module, function) = scale(&*device);
     let mut config = LaunchConfig::new([2, 1, 1], [64, 1, 1]);
-    // An early start is no attribute of nodes: the plain order holds.
+    // A node cannot have an early start, so it keeps the plain order.
     (config.cooperative, config.early_dependent) = (true, true);
     let mut value = 0_u64;
     let args: [*mut c_void; 3] = [(&raw mut value).cast(); 3];
@@ -360,7 +361,7 @@ fn cooperative_node_is_marked_as_one_or_not_there() {
         let size = device.graph_size(graph).unwrap();
         if VENDOR == Vendor::Rocm(5) {
             assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unsupported);
-            assert_eq!(size, GraphSize { nodes: 0, edges: 0 }, "no node that nobody knows of is left to run");
+            assert_eq!(size, GraphSize { nodes: 0, edges: 0 }, "the refused node is not in the graph");
         } else {
             let added = answer.unwrap();
             assert_eq!(size, GraphSize { nodes: 1, edges: 0 });
@@ -379,9 +380,10 @@ fn cooperative_node_is_marked_as_one_or_not_there() {
     }
 }
 
-/// Before 5.3 a host function is a callback, which HIP refuses to capture; a built graph has its own node.
+/// Before 5.3, HIP can run a host function only as a callback, and refuses to capture that. If you build a graph, it
+/// has a node for it.
 #[test]
-fn host_function_is_captured_where_the_version_can() {
+fn host_function_is_captured_if_the_version_can() {
     let (_recorder, device) = start();
     let stream = stream(&*device);
     let counter = AtomicU32::new(0);

@@ -27,7 +27,7 @@ fn module_is_loaded_asked_and_unloaded() {
         assert_eq!((info.max_threads_per_block, info.registers), (1024, pick([16, 32])));
         assert_eq!((info.static_shared, info.local), (0, 0));
 
-        // HIP has no way to ask, and its devices need no opt-in.
+        // You cannot ask HIP for parameters, and its devices need no opt-in.
         for (function, sizes) in [(scale, &[(0, 8), (8, 4), (16, 8)][..]), (nothing, &[])] {
             let (params, calls) = recorder.record(|| device.function_params(function).unwrap());
             let found = params.map(|params| params.iter().map(|p| (p.offset, p.size)).collect::<Vec<_>>());
@@ -70,7 +70,7 @@ fn variables_are_found_by_one_call_each() {
     }
 }
 
-/// HIP gets no length, copies nothing and builds late, so the backend keeps the bytes.
+/// HIP gets no length, does not copy the image and may build it later, so the backend must keep the bytes.
 #[test]
 fn image_need_not_outlive_the_load() {
     let (_recorder, device) = start();
@@ -107,7 +107,7 @@ fn refused_images_say_why() {
     let [other, damaged] =
         [&b"other arch"[..], b"damaged"].map(|image| unsafe { device.module_load(image) }.unwrap_err());
     assert_eq!(other.kind(), ErrorKind::NoImageForDevice);
-    // From ROCm 6 on the code is one that the bindings do not know: kept, not misread.
+    // Since ROCm 6 this is a code that the bindings do not know. We must keep it and not misread it.
     let (kind, code) = match VENDOR {
         Vendor::Cuda | Vendor::Rocm(5) => (ErrorKind::InvalidModule, 200),
         Vendor::Rocm(6) => (ErrorKind::Driver, 911),
@@ -151,7 +151,7 @@ fn launch_passes_shape_and_arguments_in_one_call() {
     assert_eq!((run.pointer::<f32>(0), run.float(1), run.integer(2)), (ptr::null_mut(), 2.5, 77));
 }
 
-/// The numbers of `CUlaunchAttributeID`.
+/// Numbers from `CUlaunchAttributeID`.
 const COOPERATIVE: u32 = 2;
 const CLUSTER: u32 = 4;
 const EARLY: u32 = 6;
@@ -167,7 +167,7 @@ fn launch_options_take_the_call_and_the_attribute_that_the_version_has() {
     let cases: [Case; 3] = [
         (|config| config.cooperative = true, cooperative, COOPERATIVE),
         (|config| config.cluster = [2, 1, 1], pick([Some("cuLaunchKernelEx"), None]), CLUSTER),
-        // Plain stream order is a correct answer to an early start.
+        // If a version has no early start, plain stream order is correct.
         (
             |config| config.early_dependent = true,
             Some(pick(["cuLaunchKernelEx", "hipModuleLaunchKernel"])),
@@ -219,7 +219,7 @@ fn launch_that_cannot_be_is_refused() {
         let launch = |config: &LaunchConfig, stream| {
             recorder.record(|| device.launch(scale, config, &args, stream).unwrap_err())
         };
-        // Drivers call every wrong shape an invalid value.
+        // The backend must translate this, because drivers say "invalid value" for every wrong shape.
         let (error, calls) = launch(&LaunchConfig::new([1, 1, 1], [1025, 1, 1]), here);
         assert_eq!((error.kind(), error.code()), (ErrorKind::InvalidLaunch, Some(1)));
         assert_one(&calls[..1], ["cuLaunchKernelEx", "hipModuleLaunchKernel"], &[]);
@@ -228,12 +228,12 @@ fn launch_that_cannot_be_is_refused() {
         let (error, _) = launch(&cooperative, here);
         let kind = if VENDOR == Vendor::Rocm(5) { ErrorKind::Unsupported } else { ErrorKind::InvalidLaunch };
         assert_eq!(error.kind(), kind);
-        // The stream of another device is refused by the driver.
+        // The driver refuses a stream of another device.
         let (error, calls) = launch(&LaunchConfig::new([1, 1, 1], [64, 1, 1]), foreign);
         assert_eq!((error.kind(), error.code()), (ErrorKind::Driver, Some(400)));
         assert_one(&calls[..1], ["cuLaunchKernelEx", "hipModuleLaunchKernel"], &[]);
         if VENDOR != Vendor::Cuda {
-            // HIP counts a dimension's threads in 32 bits.
+            // HIP counts a dimension's threads in 32 bits, so we must refuse more before the call.
             let (error, calls) = launch(&LaunchConfig::new([1 << 24, 1, 1], [256, 1, 1]), here);
             assert_eq!((error.kind(), calls.len()), (ErrorKind::InvalidLaunch, 0));
         }

@@ -29,7 +29,7 @@ fn device_memory_is_allocated_counted_and_freed() {
     recorder.set_memory(0, 0);
     let error = device.alloc(1 << 40).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    // Other tests of this process make calls answer as after a fault.
+    // Other tests of this process make the fake behave as if there had been a fault, so this prefix may be there.
     let text = error.to_string().replacen("the device failed earlier: ", "", 1);
     let [begin, end] = pick([
         ["cuda: out of memory (CUDA_ERROR_OUT_OF_MEMORY); free buffers", "(cuMemAlloc returned 2)"],
@@ -59,7 +59,7 @@ fn full_device_refuses_large_requests_and_serves_small_ones() {
 }
 
 #[test]
-fn drivers_pool_serves_where_the_version_has_one() {
+fn drivers_pool_is_used_if_the_version_has_one() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     let before = recorder.live();
@@ -88,7 +88,7 @@ fn drivers_pool_serves_where_the_version_has_one() {
 fn pinned_memory_is_portable_and_mapped() {
     let (recorder, device) = start();
     let before = recorder.live();
-    // HIP's memory is coherent by a flag, CUDA's without one.
+    // HIP's memory is coherent only if you set a flag. CUDA's always is.
     let portable_mapped = pick([3, 0x4000_0003]);
     let names = ["cuMemHostAlloc", "hipHostMalloc"];
     let (pinned, calls) = recorder.record(|| device.pinned_alloc(64, PinnedOptions::default()).unwrap());
@@ -142,7 +142,7 @@ fn managed_memory_moves_and_is_advised() {
     let before = recorder.live();
     let (buffer, calls) = recorder.record(|| device.managed_alloc(4096).unwrap());
     assert_one(&calls, ["cuMemAllocManaged", "hipMallocManaged"], &[("bytes", 4096), ("flags", 1)]);
-    // CUDA's locations have a kind, of which 1 is a device and 2 the host, before the device's number.
+    // CUDA's location has a kind before the device's number: 1 is a device and 2 is the host.
     let to = |cuda: u64, hip: i32| (pick(["location", "to"]), pick([cuda, signed(hip)]));
     let (here, host) = (to(1 << 32 | 1, 1), to(2 << 32, -1));
     // SAFETY: managed memory that is alive throughout.
@@ -173,7 +173,7 @@ fn managed_memory_moves_and_is_advised() {
 #[test]
 fn fills_and_copies_move_the_bytes_in_one_call() {
     let (recorder, device) = start();
-    // CUDA retains a device's context on first use.
+    // CUDA retains a device's context when you first use it.
     drop(backend().open(1).unwrap());
     let stream = stream(&*device);
     let a = device.alloc(16).unwrap();
@@ -251,7 +251,7 @@ fn fills_and_copies_move_the_bytes_in_one_call() {
     }
 }
 
-/// Copies in each direction, of 1, 2 and 3 bytes, and returns the calls.
+/// Copies 1, 2 and 3 bytes in different directions, and returns the calls.
 pub(crate) fn copy_batch(recorder: &Recorder, device: &dyn Device, stream: RawStream) -> Vec<Call> {
     let near = device.alloc(16).unwrap();
     let far = device.pinned_alloc(16, PinnedOptions::default()).unwrap();
@@ -283,7 +283,7 @@ pub(crate) fn copy_batch(recorder: &Recorder, device: &dyn Device, stream: RawSt
 }
 
 #[test]
-fn batch_of_copies_is_one_call_where_the_driver_has_one() {
+fn batch_of_copies_is_one_call_if_the_driver_can() {
     let (recorder, device) = start();
     let stream = stream(&*device);
     let calls = copy_batch(&recorder, &*device, stream);
@@ -302,7 +302,8 @@ fn batch_of_copies_is_one_call_where_the_driver_has_one() {
         }
         Vendor::Rocm(_) => assert_eq!(names(&calls), single[1]),
     }
-    // Not on the default streams that refuse one.
+    // CUDA refuses a batch on the legacy default stream, so there each copy is a call. You can use one on the thread's
+    // default stream.
     let legacy = device.stream_default(DefaultStream::Legacy).unwrap();
     assert_eq!(names(&copy_batch(&recorder, &*device, legacy)), pick(single));
     let of_thread = device.stream_default(DefaultStream::PerThread).unwrap();
@@ -316,7 +317,8 @@ fn batch_of_copies_is_one_call_where_the_driver_has_one() {
 fn strided_copy_moves_the_box_and_nothing_else() {
     let (recorder, device) = start();
     let stream = stream(&*device);
-    // 2 planes of 3 rows of 4 bytes: of planes of 6 rows of 12 bytes, into planes of 5 rows of 8 bytes.
+    // Two planes of 3 rows of 4 bytes. They come from planes of 6 rows of 12 bytes, and go to planes of 5 rows of 8
+    // bytes.
     let buffer = device.alloc(80).unwrap();
     let host = device.pinned_alloc(144, PinnedOptions::default()).unwrap();
     let back = device.pinned_alloc(80, PinnedOptions::default()).unwrap();

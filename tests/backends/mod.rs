@@ -1,6 +1,6 @@
-//! The driver calls of each method of a backend, in CUDA and in each version of HIP. A pair names the two vendors' forms
-//! of one thing, CUDA's first. The crate that includes this gives the vendor (`VENDOR`), the `backend`, and the
-//! fake's `options`.
+//! The driver calls that each method of a backend makes, on CUDA and on each version of HIP. If something differs
+//! between the two vendors, we write a pair, with CUDA first. The crate that includes this file must say which vendor
+//! it is (`VENDOR`), and must have the `backend` and the fake's `options`.
 
 pub(crate) mod device;
 mod errors;
@@ -23,19 +23,19 @@ use crate::{Call, Recorder, VENDOR, backend, image, load_with, options};
 
 /// The vendor whose fake driver is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code)] // Each crate is of one vendor.
+#[allow(dead_code)] // Each crate has one vendor.
 pub(crate) enum Vendor {
     Cuda,
-    /// HIP of this major version of ROCm.
+    /// HIP from this major version of ROCm.
     Rocm(u32),
 }
 
-/// Returns the loaded vendor's form of two.
+/// Picks the vendor's one from a pair.
 pub(crate) fn pick<T>([cuda, hip]: [T; 2]) -> T {
     if VENDOR == Vendor::Cuda { cuda } else { hip }
 }
 
-/// Returns the fake, and its first device with nothing recorded yet.
+/// Loads the fake, and returns its first device with nothing recorded yet.
 pub(crate) fn start() -> (Recorder, Arc<dyn Device>) {
     let recorder = load_with(options());
     let device = backend().open(0).unwrap();
@@ -47,7 +47,8 @@ pub(crate) fn stream(device: &dyn Device) -> RawStream {
     device.stream_create(StreamOptions::default()).unwrap()
 }
 
-/// Returns a module and its kernel `scale(float*, float, size_t)`, which does nothing unless a test gives it a body.
+/// Returns a module and its kernel `scale(float*, float, size_t)`. The kernel does nothing unless a test gives it a
+/// body.
 pub(crate) fn scale(device: &dyn Device) -> (RawModule, RawFunction) {
     // SAFETY: the driver is a fake, which reads images safely.
     let module = unsafe { device.module_load(&image(&[("scale", &[8, 4, 8])])) }.unwrap();
@@ -65,7 +66,7 @@ pub(crate) fn names(calls: &[Call]) -> Vec<&'static str> {
     calls.iter().map(|call| call.name).collect()
 }
 
-/// Asserts one call of this name, with these arguments among others.
+/// Asserts that there is one call, with this name. It must have these arguments, and may have others.
 #[track_caller]
 pub(crate) fn assert_call(calls: &[Call], name: &str, args: &[(&str, u64)]) {
     let [call] = calls else { panic!("one call of {name} was expected, not {calls:?}") };
@@ -75,13 +76,13 @@ pub(crate) fn assert_call(calls: &[Call], name: &str, args: &[(&str, u64)]) {
     }
 }
 
-/// Asserts one call, of the vendor's name of two.
+/// Like [`assert_call`], with the vendor's name from a pair.
 #[track_caller]
 pub(crate) fn assert_one(calls: &[Call], names: [&str; 2], args: &[(&str, u64)]) {
     assert_call(calls, pick(names), args);
 }
 
-/// Returns an integer as the fake logs a signed one.
+/// Returns a signed integer as the fake logs it.
 pub(crate) fn signed(value: i32) -> u64 {
     value as u64
 }

@@ -1,5 +1,5 @@
-//! Starting where the driver is missing, old or without a device. A backend looks once per process, so each test runs in a
-//! process of its own.
+//! What you are told if the driver is missing, too old or has no device. A backend looks only once in a process, so
+//! each test runs in its own.
 
 use std::process::Command;
 use std::{env, thread};
@@ -10,7 +10,7 @@ use super::device::VERSION;
 use super::{Vendor, pick};
 use crate::{Options, VENDOR, backend, load_with, options};
 
-/// Runs the calling test again in a process of its own, with `variables`; there it runs `case`.
+/// Runs the calling test again in a new process that has these `variables`. That process runs `case`.
 pub(crate) fn in_own_process(variables: &[(&str, &str)], case: impl FnOnce()) {
     const INSIDE: &str = "GPUSTREAM_TEST_CASE";
     if env::var_os(INSIDE).is_some() {
@@ -27,7 +27,7 @@ pub(crate) fn in_own_process(variables: &[(&str, &str)], case: impl FnOnce()) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Asserts that neither counting nor opening devices succeeds, and that both say these words.
+/// Asserts that you can neither count nor open devices, and that both errors contain these words.
 #[track_caller]
 fn assert_refused(kind: ErrorKind, words: &[&str]) {
     for error in [backend().device_count().unwrap_err(), backend().open(0).err().unwrap()] {
@@ -42,7 +42,7 @@ fn assert_refused(kind: ErrorKind, words: &[&str]) {
 const LIBRARY: [&str; 2] = ["GPUSTREAM_CUDA_LIBRARY", "GPUSTREAM_HIP_LIBRARY"];
 
 #[test]
-fn library_that_the_environment_names_and_is_not_there_says_what_was_tried() {
+fn missing_library_from_the_environment_says_what_was_tried() {
     let variables = [(pick(LIBRARY), "/nowhere/lib.so.1")];
     in_own_process(&variables, || {
         assert_refused(ErrorKind::DriverUnusable, &["/nowhere/lib.so.1", "install", pick(LIBRARY)]);
@@ -53,7 +53,7 @@ fn library_that_the_environment_names_and_is_not_there_says_what_was_tried() {
 }
 
 #[test]
-fn library_of_another_kind_is_known_by_what_it_lacks() {
+fn library_of_another_kind_is_recognized() {
     in_own_process(&[(pick(LIBRARY), "libm.so.6")], || {
         let words = pick([
             ["libm.so.6", "is not a libcuda", "cuInit"],
@@ -85,7 +85,7 @@ fn old_driver_is_refused_with_its_version() {
     });
 }
 
-/// The things to check where a driver finds no device.
+/// What you should check if a driver finds no device.
 const CHECKS: [&[&str]; 2] = [
     &[VERSION, "nvidia-smi", "CUDA_VISIBLE_DEVICES"],
     &[VERSION, "/dev/kfd", "render", "HIP_VISIBLE_DEVICES"],
@@ -101,7 +101,8 @@ fn assert_no_device(init: u32) {
     });
 }
 
-/// Asserts that a driver whose initialisation gives this code cannot be used, and the words of its error.
+/// Asserts that you cannot use a driver if its initialisation returns this code, and that the error contains this
+/// advice.
 fn assert_unusable(init: u32, advice: &str) {
     in_own_process(&[], || {
         let _recorder = load_with(Options { init, ..options() });
@@ -110,7 +111,7 @@ fn assert_unusable(init: u32, advice: &str) {
     });
 }
 
-/// Both vendors' unknown error.
+/// Both vendors call this code an unknown error.
 #[test]
 fn driver_that_does_not_start_cannot_be_used() {
     assert_unusable(999, pick(["kernel modules", ""]));
@@ -146,7 +147,7 @@ fn missing_compiler_is_unsupported() {
     let path = "/nowhere/librtc.so.1";
     in_own_process(&[(pick(["GPUSTREAM_NVRTC_LIBRARY", "GPUSTREAM_HIPRTC_LIBRARY"]), path)], || {
         let mut options = options();
-        // Up to ROCm 6 the compiler is in libamdhip64 too.
+        // Up to ROCm 6, libamdhip64 contains the compiler too.
         if matches!(VENDOR, Vendor::Rocm(5 | 6)) {
             options.without.push("hiprtcCompileProgram");
         }

@@ -30,7 +30,7 @@ fn streams_carry_flags_and_priority() {
     assert_eq!(recorder.live().streams, before);
 }
 
-/// Green contexts are made once in a process, which is the test's own.
+/// Green contexts are made once in a process, so this test needs its own.
 #[test]
 fn stream_on_a_part_gets_whole_groups_that_differ() {
     in_own_process(&[], || {
@@ -55,7 +55,7 @@ fn stream_on_a_part_gets_whole_groups_that_differ() {
                 "cuGreenCtxStreamCreate",
             ];
             assert_eq!(names(&made[0].1), all);
-            // The driver has no group of that size, and the whole device is one.
+            // We get the whole device, because the driver has no group of that size.
             assert_eq!(names(&calls), [&all[..2], &all[3..]].concat());
         } else {
             let asked = ["hipDeviceGetAttribute", "hipExtStreamCreateWithCUMask"];
@@ -134,7 +134,7 @@ fn pending_work_is_not_ready_and_not_an_error() {
     }
 }
 
-/// The answer comes with the release alone: neither wait asks the driver again.
+/// A query must see the end as soon as the device is released. You need not wait first.
 #[test]
 fn query_sees_the_end_without_a_wait() {
     let (recorder, device) = start();
@@ -230,7 +230,7 @@ fn time_between_two_events_is_the_devices() {
         let (elapsed, calls) = recorder.record(|| device.event_elapsed(start, end).unwrap());
         let args = [("start", start.0 as u64), ("end", end.0 as u64)];
         assert_one(&calls, ["cuEventElapsedTime", "hipEventElapsedTime"], &args);
-        // The fake's clock ticks a microsecond for each operation.
+        // The fake's clock ticks one microsecond for each operation.
         assert!(elapsed > Duration::from_nanos(900) && elapsed < Duration::from_nanos(1100), "{elapsed:?}");
 
         let unrecorded = device.event_create(EventOptions::default().timing(true)).unwrap();
@@ -261,7 +261,7 @@ fn host_functions_run_by_whichever_function_the_version_has() {
     unsafe { device.stream_synchronize(stream) }.unwrap();
     assert_eq!(counter.load(Ordering::SeqCst), 1);
 
-    // A refused function is not called, and nothing is left behind.
+    // If the driver refuses the function, we must not call it, and nothing may be left behind.
     recorder.fail_next(name, 900);
     // SAFETY: the counter outlives the call, which is refused.
     let error = unsafe { device.stream_host_fn(stream, add_one, data) }.unwrap_err();
@@ -271,7 +271,7 @@ fn host_functions_run_by_whichever_function_the_version_has() {
     assert_eq!(counter.load(Ordering::SeqCst), 1);
 }
 
-/// One call each. The stream behind the wait goes on when another stream has written a word that ends the wait.
+/// Each is one call. The waiting stream goes on when another stream writes a word that ends the wait.
 #[test]
 fn words_are_waited_for_and_written_in_stream_order() {
     let (recorder, device) = start();

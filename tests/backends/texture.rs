@@ -120,7 +120,7 @@ fn surfaces_are_of_their_array() {
     destroy(&*device, array);
 }
 
-/// Two rows of three texels go into the second plane of an array, and come back.
+/// We copy two rows of three texels into the second plane of an array, and back.
 #[test]
 fn copies_reach_the_texels_that_they_name() {
     let (recorder, device) = start();

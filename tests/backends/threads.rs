@@ -1,4 +1,4 @@
-//! Any host thread may call, and other libraries may have changed its current device.
+//! You may call from any host thread, even if another library has changed the thread's current device.
 
 use std::thread;
 
@@ -32,10 +32,10 @@ fn new_thread_gets_the_device_once() {
 }
 
 #[test]
-fn device_that_someone_else_switched_is_switched_back() {
+fn device_that_another_library_switched_is_switched_back() {
     let (recorder, device) = start();
     let stream = stream(&*device);
-    // HIP has no contexts that a thread could lack.
+    // On HIP a thread cannot lack a context, because there are none.
     let others = [Current::Device(1), Current::Foreign, Current::None];
     for &other in &others[..if VENDOR == Vendor::Cuda { 3 } else { 1 }] {
         recorder.set_current(other);

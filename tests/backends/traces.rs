@@ -1,6 +1,6 @@
-//! Times by a vendor's tracing library, CUPTI or rocprofiler-sdk: what becomes of its records. Each test has a process of its
-//! own, since a process opens one such library. The crate that includes this gives the library's fake, and what the two do
-//! differently (`own::traces`).
+//! What becomes of the records that a vendor's tracing library (CUPTI or rocprofiler-sdk) makes. Each test has its own
+//! process, because a process can open only one such library. The crate that includes this file must have the library's
+//! fake, and must say what differs between the two (`own::traces`).
 
 use std::thread;
 
@@ -28,7 +28,7 @@ pub(crate) fn operations(seen: &[Seen]) -> Vec<u64> {
     seen.iter().map(|(operation, ..)| *operation).collect()
 }
 
-/// Submits something of an operation.
+/// Submits some work for an operation.
 pub(crate) fn submit(device: &dyn Device, library: Library, operation: u64) -> Submitted {
     device.trace_enter(operation);
     let submitted = library.submit();
@@ -36,14 +36,14 @@ pub(crate) fn submit(device: &dyn Device, library: Library, operation: u64) -> S
     submitted
 }
 
-/// Makes a submitted kernel run now.
+/// Makes a submitted kernel run now, so that there is something to measure.
 pub(crate) fn kernel(library: Library, submitted: Submitted) {
     let now = library.now();
     library.ran(submitted, KERNEL, now..now + 5);
 }
 
-/// Asserts that records are read as the work beside them, at times on the host's clock that are off by `slack` at most. The
-/// first is of a kernel with the symbol of `solver::step<float, 3>`.
+/// Asserts that each record is read as its work. Their times are on the host's clock, and may be off by `slack`. The
+/// first record must be a kernel with the symbol of `solver::step<float, 3>`.
 pub(crate) fn assert_all_are_read(
     device: &dyn Device,
     library: Library,
@@ -68,13 +68,13 @@ pub(crate) fn assert_all_are_read(
 }
 
 #[test]
-fn work_outside_of_operations_is_nobodys() {
+fn work_outside_of_operations_is_not_reported() {
     in_own_process(&[], || {
         let (_recorder, device, library) = start();
         device.trace_begin().unwrap();
         kernel(library, library.submit());
         let ours = submit(&*device, library, 5);
-        // The number of an operation is the thread's.
+        // An operation's number belongs to the thread.
         device.trace_enter(6);
         let others = thread::scope(|threads| threads.spawn(|| library.submit()).join().unwrap());
         device.trace_leave();
@@ -113,7 +113,7 @@ fn devices_measure_together_until_the_last_end() {
             other.trace_end();
             assert_measures(library, false);
             kernel(library, submit(&*device, library, 4));
-            // The measurements stay.
+            // You can still take what was measured before the end.
             assert_eq!(operations(&take(&*other, true).0), [3]);
         }
         device.trace_end();
@@ -139,7 +139,7 @@ fn begin_that_fails_leaves_nothing_behind() {
     });
 }
 
-/// Asserts that nothing is measured, with these words, and that calls beside a trace do nothing.
+/// Asserts that a trace is refused with these words, and that calls without a trace do nothing.
 #[track_caller]
 pub(crate) fn assert_refused(words: &[&str]) -> Error {
     let _recorder = load_with(options());

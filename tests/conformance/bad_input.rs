@@ -1,15 +1,16 @@
-//! Every mistake a caller can make is an error of the right kind that says what to do, and changes nothing.
+//! If you make a mistake, you get an error of the right kind that says what to do, and nothing changes.
 //!
-//! Mistakes in shapes, contracts and arguments are tested in `launch`, lengths and slices in `copies`, modules in
-//! `modules`; all other mistakes are tested here.
+//! `launch` tests mistakes in shapes, contracts and arguments, `copies` lengths and slices, and `modules` images. All
+//! other mistakes are tested here.
 
 use conformance::{Child, assert_all, open_again, refused, sync, tests};
 use gpustream::{AsView, AsViewMut, Device, DeviceOptions, ErrorKind, Launch, Result};
 
 tests! {
     Plain: names_of_no_device_are_refused, missing_devices_are_refused, reading_unwritten_memory_is_refused,
-        only_written_elements_can_be_read, recycled_memory_is_unwritten, host_access_to_device_memory_is_refused,
-        kernels_of_another_device_are_refused, everything_of_another_backend_is_refused, a_device_describes_itself,
+        only_written_elements_can_be_read, recycled_memory_is_unwritten,
+        host_access_to_device_memory_is_refused, kernels_of_another_device_are_refused,
+        everything_of_another_backend_is_refused, a_device_describes_itself,
         settings_that_are_not_allowed_are_refused_by_name;
     Part: opening_again;
 }
@@ -25,7 +26,7 @@ fn names_of_no_device_are_refused(_: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The library obeys every environment variable, or refuses it by name.
+/// If the library cannot obey an environment variable, it must name the variable instead of ignoring it.
 fn settings_that_are_not_allowed_are_refused_by_name(device: &Device) -> Result<()> {
     for (variable, value, allowed) in [
         ("GPUSTREAM_POOL", "foo", "`driver` or `none`"),
@@ -74,12 +75,12 @@ fn only_written_elements_can_be_read(device: &Device) -> Result<()> {
         refused(s.download(&x.slice(range)?), ErrorKind::Uninitialized, &[]);
     }
     s.upload_into(&[5; 10], &mut x.slice_mut(..10)?)?;
-    // The range that a kernel may write counts as written.
+    // A kernel may write this range, so we take it as written.
     let kernels = sync::Kernels::load(device)?;
     kernels.step(&s, &mut x.slice_mut(90..)?, 0, 10)?;
     s.fill(&mut x.slice_mut(90..)?, 5)?;
     assert_eq!(s.download(&x)?, [5; 100]);
-    // A program can declare writes that the library does not see.
+    // You can tell the library of writes that it cannot see.
     let mut z = s.alloc::<u32>(10)?;
     // SAFETY: its contents are not looked at.
     unsafe { z.view_mut().assume_written() };
@@ -116,10 +117,10 @@ fn kernels_of_another_device_are_refused(device: &Device) -> Result<()> {
     assert_all(&s, &x, 6)
 }
 
-/// No driver copies between backends, or waits for another's events, so a program goes through the host.
+/// No driver copies between backends or waits for another backend's events, so you must go through the host.
 fn everything_of_another_backend_is_refused(device: &Device) -> Result<()> {
     if device.info().backend == gpustream::BackendName::CPU {
-        // The machine need not have another backend; `gpustream`'s own tests prove the refusals on a model of a device.
+        // This machine may have no other backend. `gpustream`'s own tests prove the refusals on a model of a device.
         return Ok(());
     }
     let other = Device::open("cpu")?;

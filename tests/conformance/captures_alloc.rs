@@ -1,5 +1,5 @@
-//! Allocation inside recordings: the memory belongs to the graph, is used again in the graph's order, and a buffer that
-//! leaves the recording is like any other.
+//! You can allocate while you record. The memory then belongs to the graph and is used again in the graph's order. A
+//! buffer that leaves the recording is like any other.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Barrier, mpsc};
@@ -17,7 +17,7 @@ use crate::pool::{has_pool, under_each};
 
 tests! {
     Plain: temporaries_one_after_another_share_memory, a_buffer_that_leaves_is_like_any_other,
-        memory_of_a_graph_is_nobody_elses, a_run_waits_for_another_streams_work_on_its_memory,
+        memory_of_a_graph_goes_to_no_other_owner, a_run_waits_for_another_streams_work_on_its_memory,
         branches_have_memory_of_their_own, memory_is_shared_between_branches_only_under_pressure,
         requests_get_memory_of_their_size, a_recording_that_fails_gives_all_back,
         a_buffer_can_be_dropped_by_another_thread, threads_record_at_once,
@@ -28,10 +28,10 @@ tests! {
         a_short_request_does_not_take_the_memory_of_a_long_one;
 }
 
-/// Bytes of `N` elements in the pool.
+/// How many bytes of the pool `N` elements take.
 pub(crate) const SIZE: u64 = (N as u64 * 4).next_multiple_of(512);
 
-/// Adds `rounds` times to `x`, by a temporary each time.
+/// Changes `x` this many times, each time through another temporary.
 pub(crate) fn by_temporaries(kernels: &Kernels, s: &Stream, x: &mut Buffer<u32>, rounds: u32) -> Result<()> {
     (0..rounds).try_for_each(|value| {
         let mut temporary = s.full(N, value)?;
@@ -40,7 +40,7 @@ pub(crate) fn by_temporaries(kernels: &Kernels, s: &Stream, x: &mut Buffer<u32>,
     })
 }
 
-/// Returns the value that a run of [`by_temporaries`] makes of an element.
+/// Returns what [`by_temporaries`] makes of an element.
 pub(crate) fn after_temporaries(x: u32, rounds: u32) -> u32 {
     (0..rounds).fold(x, |x, value| next(x, next(value, 7)))
 }
@@ -82,10 +82,10 @@ fn a_buffer_that_leaves_is_like_any_other(device: &Device) -> Result<()> {
         let (mut y, mut untouched) = left.unwrap();
         refused(b.download(&y), ErrorKind::Uninitialized, &[]);
         graph.launch(&a)?;
-        // The tracker orders another stream after the run, and the next run after that stream.
+        // Another stream must wait for the run, and the next run for that stream.
         kernels.step(&b, &mut y, 2, N)?;
         assert_all(&b, &y, next(next(3, 1), 2))?;
-        // It serves in another graph too.
+        // You can use it in another graph too.
         let mut builder = device.graph_builder()?;
         builder.node(&[], |s| kernels.step(s, &mut y, 5, N))?;
         builder.node(&[], |s| s.copy(&y, &mut host))?;
@@ -105,8 +105,9 @@ fn a_buffer_that_leaves_is_like_any_other(device: &Device) -> Result<()> {
     })
 }
 
-/// Allocations while the graph lives get other memory, whatever was dropped inside or after.
-fn memory_of_a_graph_is_nobody_elses(device: &Device) -> Result<()> {
+/// Whatever you drop during the recording or later, an allocation must never get the graph's memory while the graph
+/// lives.
+fn memory_of_a_graph_goes_to_no_other_owner(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [s]) = kernels_and_streams(device)?;
         let (mut x, mut left, mut inside) = (s.full(N, 1u32)?, None, Vec::new());
@@ -129,9 +130,9 @@ fn memory_of_a_graph_is_nobody_elses(device: &Device) -> Result<()> {
     })
 }
 
-/// Records a temporary of `len` elements, whose memory is returned.
+/// Records a temporary of `len` elements, and returns its memory.
 fn one_temporary(kernels: &Kernels, s: &Stream, len: usize, host: &mut Pinned<u32>) -> Result<RawBuffer> {
-    // No node touches the first before its memory is used again.
+    // No node has touched this buffer when we drop it, but its memory must still be used again.
     let first = s.alloc::<u32>(len)?.as_raw();
     let mut temporary = s.full(len, 7u32)?;
     assert_eq!(temporary.as_raw(), first);
@@ -140,7 +141,8 @@ fn one_temporary(kernels: &Kernels, s: &Stream, len: usize, host: &mut Pinned<u3
     Ok(first)
 }
 
-/// Records anew while a kernel writes the memory that the pool then hands out, and launches on `launching`.
+/// A kernel on `a` writes memory that you have dropped. A recording on `b` gets that memory, so a launch on `launching`
+/// must wait for the kernel.
 fn run_waits_for_former_owner(
     device: &Device,
     len: usize,
@@ -150,7 +152,8 @@ fn run_waits_for_former_owner(
     let kernels = Kernels::load(device)?;
     let (mut x, mut host) = (a.full(len, 5u32)?, device.pinned::<u32>(N)?);
     kernels.step(a, &mut x, 1, N)?;
-    // A driver may wait for the kernel in its first use of others, and where it makes an executable.
+    // We record and launch once before the gate closes, because a driver may wait for running kernels when it first
+    // uses other kernels or makes an executable.
     let mut graph = b.capture(|s| one_temporary(&kernels, s, len, &mut host).map(drop))?;
     graph.launch(launching)?;
     a.synchronize()?;
@@ -171,13 +174,13 @@ fn run_waits_for_former_owner(
     Ok(())
 }
 
-/// The pool hands a stream memory that the stream itself still uses; the graph may be launched on another.
+/// The pool gives a stream memory that the stream itself still uses. But you may launch the graph on another stream.
 fn a_run_waits_for_work_of_the_memorys_former_owner(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     run_waits_for_former_owner(device, N, [&a, &a], &b)
 }
 
-/// Under a limit the pool hands out memory that another stream uses.
+/// Under a memory limit, the pool may give out memory that another stream still uses.
 fn a_run_waits_for_another_streams_work_on_its_memory(device: &Device) -> Result<()> {
     for tracking in [Tracking::Auto, Tracking::Strict] {
         let options = DeviceOptions::default().memory_limit(8 << 20).tracking(tracking);
@@ -188,7 +191,7 @@ fn a_run_waits_for_another_streams_work_on_its_memory(device: &Device) -> Result
     Ok(())
 }
 
-/// A branch that took the other's memory would have to wait for it.
+/// If both branches used the same memory, one would have to wait for the other.
 fn branches_have_memory_of_their_own(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 1u32)?, a.full(N, 2u32)?);
@@ -208,7 +211,7 @@ fn branches_have_memory_of_their_own(device: &Device) -> Result<()> {
         kernels.mix(&b, &second, &mut y, N)?;
         kernels.raise_flag(&b, &ONE, &mut here, 1)?;
         drop(second);
-        // The branches have met, so that either memory will do.
+        // The branches have met, so now we may use the memory of either.
         a.wait(&b.record()?)?;
         let both = [a.full(N, 5u32)?, a.full(N, 6u32)?];
         assert!(both.iter().all(|buffer| addresses.contains(&buffer.as_raw())));
@@ -224,7 +227,8 @@ fn branches_have_memory_of_their_own(device: &Device) -> Result<()> {
     assert_all(&a, &y, next(2, next(4, 1)))
 }
 
-/// The tracker then orders the branches, also where the program orders all that it can know of.
+/// Then the tracker must order the branches, because you cannot know that they share memory. This holds even if you
+/// promised to order everything yourself.
 fn memory_is_shared_between_branches_only_under_pressure(device: &Device) -> Result<()> {
     const LONG: usize = 3 << 18;
     let limited = DeviceOptions::default().memory_limit(8 << 20);
@@ -260,7 +264,7 @@ fn memory_is_shared_between_branches_only_under_pressure(device: &Device) -> Res
     Ok(())
 }
 
-/// A block that serves a longer request than before is tracked to its new end.
+/// If a block is used again for a longer request, we must track it to its new end.
 fn requests_get_memory_of_their_size(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [s, other]) = kernels_and_streams(device)?;
@@ -316,7 +320,7 @@ fn a_recording_that_fails_gives_all_back(device: &Device) -> Result<()> {
             });
             refused(failed, ErrorKind::ContractViolated, &["n <= len(x)"]);
             assert_eq!(device.memory_stats().used, before + SIZE);
-            // The buffer that left is usable, though nothing will ever fill it.
+            // You can still use the buffer that left, although the nodes that were to fill it never run.
             s.fill(left.as_mut().unwrap(), 4)?;
             assert_all(&s, left.as_ref().unwrap(), 4)?;
             let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
@@ -362,7 +366,7 @@ fn a_buffer_can_be_dropped_by_another_thread(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each thread records and launches; others drop what it allocated.
+/// Three threads record, launch and allocate at the same time.
 fn threads_record_at_once(device: &Device) -> Result<()> {
     let (kernels, start) = (Kernels::load(device)?, Barrier::new(3));
     on_threads(3, |_| {
@@ -382,7 +386,8 @@ fn threads_record_at_once(device: &Device) -> Result<()> {
     })
 }
 
-/// The memory of a buffer that another graph uses is not used again: that graph counts on its contents.
+/// Another graph still refers to the dropped buffer and counts on its contents, so the recording must not use that
+/// memory again.
 fn buffers_of_one_recording_serve_in_another(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [a, b]) = kernels_and_streams(device)?;
@@ -412,7 +417,7 @@ fn buffers_of_one_recording_serve_in_another(device: &Device) -> Result<()> {
     })
 }
 
-/// Two handles of a device have pools of their own, and values of one stream belong to either.
+/// Two handles of a device have separate pools, and the thread's default stream can be taken from either handle.
 fn memory_of_another_handle_stays_apart(device: &Device) -> Result<()> {
     let [first, second] = [device.clone(), open_again(device, DeviceOptions::default())?];
     let kernels = Kernels::load(&first)?;
@@ -450,7 +455,8 @@ fn memory_of_another_handle_stays_apart(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Memory that was allocated outside is not handed out inside, so that an outer graph that uses it can count on it.
+/// If a recording drops memory from outside, it must not hand it out again, because an outer graph may still use it and
+/// count on its contents.
 fn buffers_from_outside_stay_with_the_graph(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [s]) = kernels_and_streams(device)?;
@@ -473,7 +479,8 @@ fn buffers_from_outside_stay_with_the_graph(device: &Device) -> Result<()> {
     })
 }
 
-/// Memory from inside that other work fills meanwhile has contents that each launch needs.
+/// The memory was allocated inside, but other work fills it during the recording. Each launch needs these contents, so
+/// the memory must not be handed out again.
 fn contents_from_outside_stay(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [s, other]) = kernels_and_streams(device)?;
@@ -497,7 +504,7 @@ fn contents_from_outside_stay(device: &Device) -> Result<()> {
     })
 }
 
-/// Values that are forgotten take their memory with them, and nothing else.
+/// A forgotten buffer leaks its memory, and nothing else may break.
 fn forgotten_values_break_nothing(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut outer) = (s.full(N, 1u32)?, None);
@@ -531,7 +538,7 @@ fn forgotten_values_break_nothing(device: &Device) -> Result<()> {
 
 fn a_graph_dropped_in_use_keeps_its_memory(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
-    // Later allocations find memory in the pool; a driver's allocation may wait for the kernel.
+    // This puts memory into the pool, because an allocation by the driver may wait for the running kernel.
     drop((0..4).map(|_| b.full(N, 0u32)).collect::<Result<Vec<_>>>()?);
     b.synchronize()?;
     let mut host = device.pinned::<u32>(N)?;

@@ -1,4 +1,4 @@
-//! Blocks are grouped into clusters of the requested shape; a shape that the device cannot give is an error.
+//! Blocks form clusters of the shape that you ask for. If the device cannot give that shape, you get an error.
 
 use conformance::{clusters::Kernels, kernels_and_streams, refused, tests, with_stream};
 use gpustream::{Buffer, Device, ErrorKind, Launch, Result, Stream};
@@ -10,7 +10,7 @@ tests! {
 
 const THREADS: u32 = 96;
 
-/// Numbers for a grid, and the memory for a launch's results.
+/// A grid with a number for each block, and the memory for a launch's results.
 struct Scene {
     grid: [u32; 3],
     x: Buffer<u32>,
@@ -30,7 +30,8 @@ impl Scene {
         kernels.cluster_turn(s, &launch, &mut self.x, &mut self.sizes, &mut self.places, rounds)
     }
 
-    /// Compares with a model in which each block took its numbers from the block `rounds` further on in its cluster.
+    /// Compares with a model: each block must have the number of the block that is `rounds` places further in its
+    /// cluster.
     fn check(&self, s: &Stream, cluster: [u32; 3], rounds: u32) -> Result<()> {
         let (x, sizes, places) = (s.download(&self.x)?, s.download(&self.sizes)?, s.download(&self.places)?);
         let size = cluster.iter().product::<u32>();
@@ -53,7 +54,7 @@ impl Scene {
     }
 }
 
-/// Every backend runs the kernel, also those without clusters: one block is a cluster.
+/// This kernel runs everywhere. If a backend has no clusters, each block is its own cluster.
 fn a_block_is_a_cluster_by_itself(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     for grid in [[1, 1, 1], [5, 3, 2]] {
@@ -64,7 +65,7 @@ fn a_block_is_a_cluster_by_itself(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// There are more clusters than fit on the device at once, so the blocks of one must be scheduled together.
+/// There are more clusters than the device can hold at once, so it must start all blocks of a cluster together.
 fn blocks_of_a_cluster_reach_each_other(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     for (grid, cluster) in [
@@ -142,12 +143,12 @@ fn impossible_clusters_are_refused(device: &Device) -> Result<()> {
             refused(refusal, ErrorKind::Unsupported, &["a launch with clusters"]);
         }
     }
-    // The refused launches did nothing, and the stream still works.
+    // The refused launches did nothing, so the stream still works.
     scene.launch(&kernels, &s, [1, 1, 1], 1)?;
     scene.check(&s, [1, 1, 1], 1)
 }
 
-/// A grid that the library chooses may have more blocks than there is work for.
+/// If the library chooses the grid, it may add blocks so that the clusters fill it, even if there is no work for them.
 fn grids_the_library_chooses_are_rounded_up(device: &Device) -> Result<()> {
     let info = device.info();
     let blocks = |launch: Launch| launch.resolve(info).map(|config| config.grid);

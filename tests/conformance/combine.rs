@@ -1,4 +1,4 @@
-//! The kernel that combines the rows of an array is compared with plain Rust, for every operator.
+//! The kernel that combines the rows of an array computes the same as plain Rust, for every operator.
 
 use std::any::type_name;
 
@@ -12,13 +12,14 @@ conformance::tests! {
         rows_beyond_their_memory_are_refused;
 }
 
-/// Lengths of a row: none, one, and those around a warp, a block and a power of two.
+/// Lengths of a row: zero, one, and the neighbours of a warp, a block and a power of two.
 const LENGTHS: [usize; 10] = [0, 1, 3, 31, 33, 255, 257, 1024, 4097, 100_003];
 
-/// Numbers of rows, with the elements by which a row is longer than what is combined, and where its result begins.
+/// For each case: how many rows there are, how far one row begins after the end of the previous one, and where the
+/// result begins.
 const ROWS: [(usize, usize, usize); 4] = [(1, 0, 0), (2, 3, 1), (5, 0, 2), (9, 1, 0)];
 
-/// Compares all operators, each of which is a function of the column's values in the order of the rows.
+/// Compares all operators. `want` gets the values of one column in the order of the rows.
 fn check<T: HasCombine + PartialEq + std::fmt::Debug>(
     device: &Device,
     value: impl Fn(usize) -> T,

@@ -1,4 +1,4 @@
-//! Graphs that decide for themselves: bodies that run once, again and again, or not at all, as a word in memory says.
+//! Graphs with conditions. A word in memory decides whether a body runs, and how often.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -16,16 +16,17 @@ use crate::graphs::N;
 
 tests! {
     Plain if has_conditions: a_body_runs_as_long_as_its_flag_is_set, a_body_runs_if_its_flag_is_set,
-        memory_of_the_graph_decides, conditions_nest, conditions_nest_as_deep_as_documented, the_host_ends_a_loop, a_captured_condition_follows_other_lanes,
-        a_graph_keeps_what_a_body_uses, a_conditional_graph_is_updated, what_no_body_holds_is_refused,
-        failed_bodies_never_run, a_body_in_no_order_leaves_a_condition_behind, threads_fill_one_body,
+        memory_of_the_graph_decides, conditions_nest, conditions_nest_as_deep_as_documented,
+        the_host_ends_a_loop, a_captured_condition_follows_other_lanes, a_graph_keeps_what_a_body_uses,
+        a_conditional_graph_is_updated, calls_that_no_body_can_hold_are_refused, failed_bodies_never_run,
+        a_body_without_an_order_leaves_its_condition_in_the_graph, threads_fill_one_body,
         a_condition_is_drawn_with_its_body, a_dropped_graph_finishes_its_loop;
-    // compute-sanitizer breaks conditional graphs of which several runs are pending.
+    // compute-sanitizer breaks conditional graphs if several runs are pending, so these are skipped there.
     Plain if has_conditions, overlaps: another_stream_ends_a_loop, the_work_around_a_condition_is_ordered,
         threads_launch_one_conditional_graph;
 }
 
-/// Returns whether graphs of the device have conditions; where they have none, they say so.
+/// Returns true if the device's graphs can have conditions. If they cannot, checks that the error says so.
 pub(crate) fn has_conditions(device: &Device) -> bool {
     if !device.info().features.conditional_nodes {
         let (s, flag) = (device.stream().unwrap(), device.flag().unwrap());
@@ -40,7 +41,7 @@ pub(crate) fn has_conditions(device: &Device) -> bool {
     device.info().features.conditional_nodes
 }
 
-/// The same work, captured and as a node.
+/// Makes two graphs of the same work: one by a capture, one as a node.
 fn both_ways(device: &Device, s: &Stream, mut work: impl FnMut(&Stream) -> Result<()>) -> Result<[Graph; 2]> {
     let captured = s.capture(&mut work)?;
     let mut builder = device.graph_builder()?;
@@ -48,7 +49,7 @@ fn both_ways(device: &Device, s: &Stream, mut work: impl FnMut(&Stream) -> Resul
     Ok([captured, builder.build()?])
 }
 
-/// A loop whose body counts down from `left`, and takes a step with `x`.
+/// A loop whose body counts `left` down and takes a step with `x`.
 struct Loop {
     left: Buffer<u32>,
     go_on: Flag,
@@ -68,7 +69,7 @@ impl Loop {
         })
     }
 
-    /// Prepares a run of so many rounds.
+    /// Sets up a run of this many rounds.
     fn prepare(&mut self, s: &Stream, rounds: u32) -> Result<()> {
         s.fill(&mut self.left, rounds)?;
         s.synchronize()?;
@@ -122,7 +123,7 @@ fn memory_of_the_graph_decides(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut source = device.pinned::<u32>(2)?;
     let (mut word, mut x) = (s.zeros::<u32>(2)?, s.full(N, 1u32)?);
-    // The copy, the conditions and the fill are ordered by the bytes that they touch.
+    // You give no order here, so the library must find it from the bytes that these operations touch.
     let captured = s.capture(|s| {
         s.copy(&source, &mut word)?;
         s.if_(&word.slice(1..2)?, |s| kernels.step(s, &mut x, 1, N))?;
@@ -176,7 +177,7 @@ fn conditions_nest(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A limit keeps the graph's other users from going deeper than their stacks: a driver, a picture, the end of the graph.
+/// Without a limit, the driver, a picture of the graph or its destructor could overflow a stack.
 fn conditions_nest_as_deep_as_documented(device: &Device) -> Result<()> {
     const LEVELS: usize = 64;
     fn nest(s: &Stream, flag: &Flag, x: &mut Buffer<u32>, levels: usize) -> Result<()> {
@@ -215,7 +216,7 @@ fn the_host_ends_a_loop(device: &Device) -> Result<()> {
         graph.launch(&s)?;
         until(|| Ok(seen.get() == 1))?;
         seen.set(0);
-        // It goes round again.
+        // We cleared the word, so if it is set again, the body has run again.
         until(|| Ok(seen.get() == 1))?;
         let mut finished = s.synchronize_async();
         assert!(is_pending(&mut finished));
@@ -233,7 +234,7 @@ fn another_stream_ends_a_loop(device: &Device) -> Result<()> {
         seen.set(0);
         go_on.set(1);
         graph.launch(&a)?;
-        // This kernel runs beside the loop, once the loop has begun.
+        // The loop has begun, and this kernel runs beside it.
         kernels.arrive(&b, &ONE, &mut device.flag()?, &seen)?;
         kernels.raise_flag(&b, &ONE, &mut go_on.clone(), 0)?;
         a.synchronize()?;
@@ -247,7 +248,8 @@ fn the_work_around_a_condition_is_ordered(device: &Device) -> Result<()> {
     let mut it = Loop::new(device, &a)?;
     let graph = a.capture(|s| it.record(&kernels, s))?;
     it.prepare(&a, 4)?;
-    // The run waits for work of another stream on memory of its body, and work on that memory waits for the run.
+    // Another stream is writing the body's memory, so the run must wait for it. Later work on that memory must wait for
+    // the run.
     let gate = Gate::adding(&kernels, &b, &mut it.x, 5)?;
     graph.launch(&a)?;
     kernels.step(&b, &mut it.x, 9, N)?;
@@ -264,7 +266,7 @@ fn a_captured_condition_follows_other_lanes(device: &Device) -> Result<()> {
     let graph = a.capture(|a| {
         b.wait(&a.record()?)?;
         kernels.step(&b, &mut it.x, 7, N)?;
-        // Both lanes touch the memory, and nobody said in which order.
+        // Both branches touch the memory, and you have not given an order.
         it.record(&kernels, a)?;
         kernels.step(&b, &mut it.x, 8, N)?;
         a.wait(&b.record()?)
@@ -301,7 +303,7 @@ fn a_graph_keeps_what_a_body_uses(device: &Device) -> Result<()> {
             })
         })?
     };
-    // Memory that was given back too early would now be somebody else's.
+    // If the graph's memory had been freed too early, these would get it.
     let others: Vec<Buffer<u32>> = (0..8).map(|_| s.full(N, 77)).collect::<Result<_>>()?;
     let mut want = 2;
     for graph in &graphs {
@@ -336,7 +338,7 @@ fn a_conditional_graph_is_updated(device: &Device) -> Result<()> {
     let mut graph = s.capture(|s| it.record(&kernels, s))?;
     let mut plain = s.capture(|s| kernels.step(s, &mut it.x, 1, N))?;
     it.prepare(&s, 2)?;
-    // Pending runs keep their work.
+    // The pending runs must still do the old work.
     graph.launch(&s)?;
     plain.launch(&s)?;
     let changed = graph.update(&s, |s| s.if_(&flag, |s| kernels.step(s, &mut it.x, 5, N)))?;
@@ -349,7 +351,7 @@ fn a_conditional_graph_is_updated(device: &Device) -> Result<()> {
     assert_all(&s, &it.x, next(next(next(next(rounds(1, 2), 1), 5), 6), 7))
 }
 
-fn what_no_body_holds_is_refused(device: &Device) -> Result<()> {
+fn calls_that_no_body_can_hold_are_refused(device: &Device) -> Result<()> {
     let (kernels, [s, other]) = kernels_and_streams(device)?;
     let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);
     flag.set(1);
@@ -406,7 +408,7 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
         refused(failing, ErrorKind::NotANode, &["wait for its stream"]);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             s.while_(&flag, |s| {
-                // The graph keeps what the dead body refers to.
+                // The graph must keep what the failed body refers to, although that body never runs.
                 let own = sync::Kernels::load(device)?;
                 own.step(s, &mut device.stream()?.full(N, 9u32)?, 3, N)?;
                 panic!("in a body")
@@ -429,15 +431,15 @@ fn failed_bodies_never_run(device: &Device) -> Result<()> {
     captured.launch(&s)?;
     builder.build()?.launch(&s)?;
     assert_all(&s, &x, next(next(next(next(1, 4), 5), 6), 7))?;
-    // A capture that ends in the failure leaves the stream as it was.
+    // If the capture fails because of the body, the stream is as it was before.
     let failed = s.capture(|s| s.while_(&flag, Stream::synchronize));
     refused(failed, ErrorKind::NotANode, &["wait for its stream"]);
     kernels.step(&s, &mut x, 8, N)?;
     assert_all(&s, &x, next(next(next(next(next(1, 4), 5), 6), 7), 8))
 }
 
-/// The graph still has the driver's node, which drivers do not copy.
-fn a_body_in_no_order_leaves_a_condition_behind(device: &Device) -> Result<()> {
+/// The graph still contains the driver's conditional node, so it cannot be copied into another graph.
+fn a_body_without_an_order_leaves_its_condition_in_the_graph(device: &Device) -> Result<()> {
     let device = &open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (flag, mut x) = (device.flag()?, s.full(N, 1u32)?);
@@ -455,7 +457,7 @@ fn a_body_in_no_order_leaves_a_condition_behind(device: &Device) -> Result<()> {
     assert_all(&s, &x, next(1, 1))
 }
 
-/// The stream of a body is as any other: several threads may use it at once.
+/// Several threads may use a body's stream at once, like any other stream.
 fn threads_fill_one_body(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let flag = device.flag()?;

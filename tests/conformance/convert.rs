@@ -1,4 +1,4 @@
-//! Copies that change the element type, against the crate `half`.
+//! Copies that change the element type give the same results as the crate `half`.
 
 use bytemuck::Pod;
 use gpustream::half::{bf16, f16};
@@ -13,7 +13,7 @@ tests! {
         slices_are_converted_on_their_way, different_lengths_are_refused;
 }
 
-/// Numbers that are compared bit by bit, except that every NaN equals every other.
+/// Compares bit by bit, except that any NaN equals any other NaN.
 trait Same: Pod + std::fmt::Debug {
     fn same(self, other: Self) -> bool;
 }
@@ -50,7 +50,7 @@ fn every_16_bit_value_widens_and_comes_back(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The values lie at, just below and just above every tie; denormals and values that overflow are among them.
+/// The values lie at every tie, just below it and just above it. Some are denormal, and some overflow.
 fn conversions_round_to_nearest(device: &Device) -> Result<()> {
     let (s, convert) = (device.stream()?, Convert::load(device)?);
     let ties = (0..=u16::MAX).flat_map(|bits| {
@@ -83,7 +83,7 @@ fn conversions_round_to_nearest(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Converts values that all types hold, between guard elements that must not change.
+/// Converts values that all types can hold. The elements before and after them must not change.
 fn at_offsets<T: HasConvert<U> + Same, U: Same>(
     device: &Device,
     from: impl Fn(u8) -> T,

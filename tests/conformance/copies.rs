@@ -31,7 +31,7 @@ fn round_trips_bring_back_the_same_values(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Device and pinned memory are copied in all four combinations.
+/// From device and pinned memory to either.
 fn copies_arrive_in_every_direction(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let values = numbers(5000);
@@ -43,7 +43,7 @@ fn copies_arrive_in_every_direction(device: &Device) -> Result<()> {
     s.copy(&b, &mut host)?;
     s.copy(&host, &mut last)?;
     assert_eq!(*last.read()?, values);
-    // Ordinary slices are copied to and from pinned memory, too.
+    // You can also copy ordinary slices to and from pinned memory.
     s.upload_into(&values[..100], &mut last.slice_mut(50..150)?)?;
     assert_eq!(last.read()?[50..150], values[..100]);
     assert_eq!(s.download(&last.slice(50..150)?)?, values[..100]);
@@ -62,7 +62,7 @@ fn views_at_any_offset_are_copied_exactly(device: &Device) -> Result<()> {
         let untouched = got[..to].iter().chain(&got[to + len..]);
         assert!(untouched.into_iter().all(|value| *value == 1), "{from} to {to}: written outside the view");
     }
-    // A view of a view of a view.
+    // This is a view of a view of a view.
     let inner = x.slice(100..)?.slice(..300)?.slice(1..=4)?;
     assert_eq!(s.download(&inner)?, values[101..105]);
     Ok(())
@@ -75,7 +75,7 @@ fn filled<T: Pod + PartialEq + std::fmt::Debug>(device: &Device, value: T) -> Re
         let mut host = device.pinned::<T>(n)?;
         s.fill(&mut host, value)?;
         assert_eq!(*host.read()?, vec![value; n]);
-        // A fill of the middle leaves the elements beside it alone.
+        // If you fill the middle, the elements around it must not change.
         let mut x = s.zeros::<T>(n + 2)?;
         s.fill(&mut x.slice_mut(1..=n)?, value)?;
         let got = s.download(&x)?;
@@ -99,7 +99,7 @@ fn fills_of_every_type_write_their_value(device: &Device) -> Result<()> {
     filled(device, bf16::from_f32(-2.5))
 }
 
-/// No driver's fill takes elements of these sizes.
+/// No driver can fill elements of these sizes, so the library must do it in another way.
 fn fills_of_odd_sizes_write_their_value(device: &Device) -> Result<()> {
     #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
     #[repr(C)]
@@ -130,7 +130,7 @@ fn a_length_of_zero_is_accepted(device: &Device) -> Result<()> {
     assert_eq!(host.write()?.len(), 0);
     assert!(device.pinned_from::<f32>(&[])?.is_done()?);
     assert_eq!((x.len(), x.is_empty(), x.chunks(3)?.count()), (0, true, 0));
-    // Views without elements, at the beginning, in the middle and at the end of a buffer.
+    // Views without elements are allowed at the beginning, in the middle and at the end.
     let mut z = s.full(10, 1u32)?;
     for at in [0, 5, 10] {
         s.fill(&mut z.slice_mut(at..at)?, 9)?;
@@ -168,7 +168,7 @@ fn chunks_cover_a_buffer(device: &Device) -> Result<()> {
 
 fn zeros_are_zero(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    // The memory held other values before.
+    // The pool gives us memory that held other values, so we see whether it is really zeroed.
     for n in [1000, 1000, 999] {
         drop(s.full(1000, 0xffff_ffffu32)?);
         assert_eq!(s.download(&s.zeros::<u32>(n)?)?, vec![0; n]);
@@ -186,7 +186,7 @@ fn pinned_memory_starts_zeroed(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The slice may change as soon as the call has returned, even before the copy reaches the device.
+/// You may change the slice as soon as the call returns, even if the copy has not reached the device yet.
 fn upload_reads_its_slice_before_it_returns(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.zeros::<u32>(5000)?;

@@ -1,4 +1,4 @@
-//! Batches of copies do what the single copies would do, as one operation.
+//! A batch of copies does what the single copies would do, as one operation.
 
 use std::mem;
 
@@ -8,8 +8,9 @@ use gpustream::{AsView, AsViewMut, CopyBatch, DefaultStream, Device, ErrorKind, 
 tests! {
     Plain: random_batches_do_what_single_copies_do, copies_of_several_types_go_together,
         a_batch_waits_for_the_work_on_its_memory, work_on_a_batchs_memory_waits_for_it,
-        the_host_waits_for_the_batch_and_not_for_later_work, memory_dropped_behind_a_batch_stays_until_it_is_done,
-        a_batch_is_longer_than_a_stream, captured_batches_are_copied_at_each_launch, a_batch_is_no_node,
+        the_host_waits_for_the_batch_and_not_for_later_work,
+        memory_dropped_behind_a_batch_stays_until_it_is_done, a_batch_is_longer_than_a_stream,
+        captured_batches_are_copied_at_each_launch, a_batch_cannot_be_a_node,
         empty_batches_and_copies_do_nothing, errors_name_the_copy_and_nothing_is_copied,
         a_forgotten_batch_copies_nothing, default_streams_take_batches, threads_share_the_sources_of_batches;
 }
@@ -17,7 +18,7 @@ tests! {
 const N: usize = 3000;
 const PAGE: usize = 100;
 
-/// Fills device and pinned memory with pieces of random lengths from random places, by batches and by single copies.
+/// Copies pieces of random lengths between random places, once as a batch and once as single copies.
 fn random_batches_do_what_single_copies_do(device: &Device) -> Result<()> {
     const LEN: usize = 1 << 20;
     let s = device.stream()?;
@@ -72,7 +73,7 @@ fn copies_of_several_types_go_together(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Copies every other page of `x` to `y`, whose pages are as many as the copies.
+/// Copies every other page of `x` to `y`.
 fn gather(s: &Stream, x: &impl AsView<u32>, y: &mut impl AsViewMut<u32>) -> Result<()> {
     let mut batch = CopyBatch::new();
     for (from, to) in x.view().chunks(PAGE)?.step_by(2).zip(y.view_mut().chunks_mut(PAGE)?) {
@@ -86,7 +87,7 @@ fn a_batch_waits_for_the_work_on_its_memory(device: &Device) -> Result<()> {
     let (mut x, mut y) = (a.full(N, 7u32)?, c.full(N / 2, 1u32)?);
     let mut z = b.zeros::<u32>(N / 2)?;
     [&a, &b, &c].into_iter().try_for_each(Stream::synchronize)?;
-    // The sources are being written by one stream, and the destinations read by another.
+    // One stream is writing the sources, and another one is reading the destinations, so the batch must wait for both.
     let writing = Gate::adding(&kernels, &a, &mut x, 1)?;
     let reading = Gate::copying(&kernels, &c, &y, &mut z)?;
     gather(&b, &x, &mut y)?;
@@ -106,7 +107,7 @@ fn work_on_a_batchs_memory_waits_for_it(device: &Device) -> Result<()> {
     [&a, &c].into_iter().try_for_each(Stream::synchronize)?;
     let gate = Gate::on(&kernels, &a)?;
     gather(&a, &x, &mut y)?;
-    // One stream writes the sources, another reads the destinations; both use all of them at once.
+    // One stream writes the sources, and another one reads the destinations. Both must wait for the whole batch.
     kernels.step(&b, &mut x, 2, N)?;
     kernels.mix(&c, &y, &mut z, N / 2)?;
     assert!(!b.is_done()? && !c.is_done()?);
@@ -125,13 +126,13 @@ fn the_host_waits_for_the_batch_and_not_for_later_work(device: &Device) -> Resul
     gather(&s, &x, &mut y)?;
     after.hold(&kernels, &s)?;
     refused(y.try_read().map(drop), ErrorKind::WouldBlock, &["writing to"]);
-    // The last page too, of which nothing but the batch knows.
+    // This must also be refused for the last page, although only the batch uses it.
     refused(y.slice(N / 2 - 1..)?.try_read().map(drop), ErrorKind::WouldBlock, &["writing to"]);
     before.open();
     assert_eq!(y.read()?[PAGE - 1..=PAGE], [PAGE as u32 - 1, 2 * PAGE as u32]);
     assert!(!s.is_done()?);
     after.open();
-    // A source is read by the device until the batch is done.
+    // The device may read a source until the batch is done, so you cannot write it yet.
     let (mut source, mut near) = (device.pinned_from(&vec![3u32; N])?, s.zeros::<u32>(N / 2)?);
     s.synchronize()?;
     let gate = Gate::on(&kernels, &s)?;
@@ -154,7 +155,7 @@ fn memory_dropped_behind_a_batch_stays_until_it_is_done(device: &Device) -> Resu
         gather(&a, &near, &mut y)?;
         gather(&a, &far, &mut z)?;
         drop((near, far, z));
-        // These may get the memory at once, and must not disturb the batches.
+        // These may get the dropped memory at once, but must not disturb the batches.
         let (zeros, pinned) = (b.alloc::<u32>(N)?, device.pinned_from(&vec![0u32; N])?);
         gate.open_during(|| {
             let mut zeros = zeros;
@@ -177,7 +178,8 @@ fn a_batch_is_longer_than_a_stream(device: &Device) -> Result<()> {
     for (from, to) in x.chunks(1)?.zip(y.chunks_mut(1)?) {
         batch.add(from, to)?;
     }
-    // Where the driver gets single copies, they do not fit behind the gate.
+    // Some drivers get a batch as single copies. So many of them do not fit into the stream while the gate is closed,
+    // so we must open it meanwhile.
     gate.open_during(|| s.copy_batch(batch))?;
     assert_eq!(s.download(&y)?, values);
     Ok(())
@@ -206,7 +208,7 @@ fn captured_batches_are_copied_at_each_launch(device: &Device) -> Result<()> {
     s.synchronize()
 }
 
-fn a_batch_is_no_node(device: &Device) -> Result<()> {
+fn a_batch_cannot_be_a_node(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (x, mut y) = (s.full(N, 3u32)?, s.zeros::<u32>(N / 2)?);
     let mut builder = device.graph_builder()?;
@@ -223,7 +225,7 @@ fn empty_batches_and_copies_do_nothing(device: &Device) -> Result<()> {
     let s = device.stream()?;
     s.copy_batch(CopyBatch::new())?;
     assert!(CopyBatch::default().is_empty());
-    // Nothing is read of memory that nothing has written.
+    // Nothing has written `x`, but an empty copy reads nothing, so it is allowed.
     let (x, mut y) = (s.alloc::<u32>(2)?, s.full(2, 5u32)?);
     let mut batch = CopyBatch::new();
     batch.add(x.slice(1..1)?, y.slice_mut(..0)?)?;
@@ -280,7 +282,7 @@ fn default_streams_take_batches(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Two threads read the same memory at once, each by batches on a stream of its own.
+/// Two threads read the same memory at once, each in batches on its own stream.
 fn threads_share_the_sources_of_batches(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 7u32)?;

@@ -1,13 +1,14 @@
-//! Declarations mean the same wherever threads meet beside them.
+//! Kernels with barriers run as loops on the CPU. Every form of declaration must still mean the same there.
 
 use conformance::declarations::{Kernels, Weights};
 use conformance::with_stream;
 use gpustream::{Buffer, Device, Launch, Result, Stream};
 
 conformance::tests! {
-    Plain: a_name_means_the_innermost_variable, values_may_stand_in_parentheses, older_words_declare_shared_memory,
-        functions_with_advice_are_written_out, a_macro_means_the_variable_of_its_place,
-        macros_change_each_threads_own_variables, functions_change_what_they_refer_to_and_nothing_else;
+    Plain: a_name_means_the_innermost_variable, values_may_stand_in_parentheses,
+        older_words_declare_shared_memory, functions_with_pragmas_are_inlined,
+        a_macro_means_the_variable_of_its_place, macros_change_each_threads_own_variables,
+        functions_change_what_they_refer_to_and_nothing_else;
 }
 
 const N: usize = 64;
@@ -16,7 +17,7 @@ fn values() -> Vec<i32> {
     (0..N as i32).map(|i| i * 37 % 101 - 20).collect()
 }
 
-/// Runs a kernel over one block.
+/// Runs a kernel with one block.
 fn run(
     device: &Device,
     kernel: impl FnOnce(&Kernels, &Stream, &Launch, &Buffer<i32>, &mut Buffer<i32>) -> Result<()>,
@@ -67,7 +68,7 @@ fn older_words_declare_shared_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn functions_with_advice_are_written_out(device: &Device) -> Result<()> {
+fn functions_with_pragmas_are_inlined(device: &Device) -> Result<()> {
     let x = values();
     let y = run(device, |kernels, s, launch, x, y| kernels.neighbours(s, launch, x, y))?;
     let expected = |i: usize| (0..4).map(|turn| x[(i + turn) % N] + turn as i32).sum::<i32>() + 2;

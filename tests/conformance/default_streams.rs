@@ -1,4 +1,5 @@
-//! The driver's default streams, priorities, streams made elsewhere, and the lint's report of calls that serialise.
+//! The driver's default streams, priorities, streams that others made, and the lint's report of calls that serialise
+//! the device.
 
 use conformance::{
     Child, Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, sync,
@@ -12,10 +13,11 @@ tests! {
     Alone: legacy_and_blocking_streams_wait_for_each_other;
     Alone if overlaps: legacy_and_non_blocking_streams_overlap, threads_have_streams_of_their_own;
     Plain: memory_is_tracked_over_default_streams, values_of_one_stream_share_its_capture,
-        a_stream_taken_anew_inside_a_capture_is_still_part_of_it, a_shared_stream_outlives_the_handle_it_came_from,
-        long_copies_on_default_streams_arrive, another_threads_stream_is_refused, foreign_streams_are_one_queue,
-        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order, the_lint_report_names_lines,
-        the_lint_reports_nothing_unasked;
+        a_stream_taken_anew_inside_a_capture_is_still_part_of_it,
+        a_shared_stream_outlives_the_handle_it_came_from, long_copies_on_default_streams_arrive,
+        another_threads_stream_is_refused, foreign_streams_are_one_queue,
+        foreign_streams_may_be_destroyed_after_their_work, priorities_change_no_order,
+        the_lint_report_names_lines, the_lint_is_silent_unless_asked;
     Part: serialise;
 }
 
@@ -55,7 +57,7 @@ fn legacy_and_non_blocking_streams_overlap(device: &Device) -> Result<()> {
     legacy.synchronize()
 }
 
-/// Two kernels on the default streams of two threads each wait for the other.
+/// Each thread's kernel waits for the other thread's kernel. If both threads had the same stream, this would hang.
 fn threads_have_streams_of_their_own(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let flags = [device.flag()?, device.flag()?];
@@ -82,8 +84,9 @@ fn memory_is_tracked_over_default_streams(device: &Device) -> Result<()> {
     assert_all(&s, &x, want)
 }
 
-/// A thread's default stream, taken twice, also through another handle of the device, is one stream of the driver's: an
-/// operation that one value submits while the other is captured is part of the graph.
+/// You can have several values for one stream: a thread's default stream taken twice, taken from another handle, or
+/// made from the raw stream. If you capture through one value and submit through the other, the operation is part of
+/// the graph.
 fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
     let s = device.default_stream(DefaultStream::PerThread)?;
     let again = open_again(device, DeviceOptions::default())?;
@@ -105,7 +108,7 @@ fn values_of_one_stream_share_its_capture(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The driver goes on recording a stream that joined, even after its last value was dropped.
+/// If a stream has joined a capture, the driver goes on recording it even after you have dropped its last value.
 fn a_stream_taken_anew_inside_a_capture_is_still_part_of_it(device: &Device) -> Result<()> {
     let own = device.default_stream(DefaultStream::PerThread)?;
     drop(own);
@@ -131,7 +134,7 @@ fn a_stream_taken_anew_inside_a_capture_is_still_part_of_it(device: &Device) -> 
             device.default_stream(DefaultStream::PerThread)?.fill(&mut y, 3)
         })?;
         assert_eq!(graph.dot().matches("label").count(), 3, "{}", graph.dot());
-        // The stream works as before, and the graph owns the memory it refers to.
+        // Afterwards the stream works as before, and the graph owns the memory that it refers to.
         assert_eq!(device.default_stream(DefaultStream::PerThread)?.download(&x)?, [1; N]);
         drop((x, y));
         graph.launch(&s)?;
@@ -152,7 +155,7 @@ fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<(
     of_first.fill(&mut gone, 2)?;
     drop((gone, of_first, first));
     kernels.step(&s, &mut x, 1, N)?;
-    // Another stream still waits for the shared one's work.
+    // Another stream must still wait for the shared stream's work.
     let t = device.stream()?;
     kernels.step(&t, &mut x, 2, N)?;
     assert_eq!(t.download(&x)?, [32; N]);
@@ -161,8 +164,8 @@ fn a_shared_stream_outlives_the_handle_it_came_from(device: &Device) -> Result<(
     s.synchronize()
 }
 
-/// The calling thread makes these long copies alone, because "the per-thread stream" of a staging thread is another
-/// one.
+/// The calling thread must make these long copies by itself, because "the per-thread stream" means another stream on a
+/// staging thread.
 fn long_copies_on_default_streams_arrive(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().staging_threads(4))?;
     for which in [DefaultStream::Legacy, DefaultStream::PerThread] {
@@ -176,7 +179,7 @@ fn long_copies_on_default_streams_arrive(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The driver's handle means the calling thread's stream, so on another thread the handle would name another queue.
+/// The driver's handle means "the stream of the calling thread", so on another thread it would name another queue.
 fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
     let s = device.default_stream(DefaultStream::PerThread)?;
     let kernels = &sync::Kernels::load(device)?;
@@ -188,7 +191,7 @@ fn another_threads_stream_is_refused(device: &Device) -> Result<()> {
                 refused(s.record(), ErrorKind::InvalidArgument, &["thread"]);
                 refused(s.synchronize(), ErrorKind::InvalidArgument, &["thread"]);
                 refused(kernels.step(&s, &mut x, 2, N), ErrorKind::InvalidArgument, &["thread"]);
-                // This thread can use the memory on another stream.
+                // But this thread can use the memory on another stream.
                 let t = device.stream()?;
                 kernels.step(&t, &mut x, 3, N)?;
                 assert_eq!(t.download(&x)?, [33; N]);
@@ -215,8 +218,8 @@ fn foreign_streams_are_one_queue(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The owner destroys the stream after the value was dropped and the work is done; the library no longer calls the
-/// driver with that stream.
+/// You may destroy a foreign stream once you have dropped its value and its work is done. The library must not call the
+/// driver with that stream any more.
 fn foreign_streams_may_be_destroyed_after_their_work(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     for _ in 0..10 {
@@ -246,13 +249,13 @@ fn priorities_change_no_order(device: &Device) -> Result<()> {
     let idle = device.stream_with(StreamOptions::default().priority(least))?;
     let kernels = sync::Kernels::load(device)?;
     let mut x = idle.full(N, 1u32)?;
-    // An urgent stream still waits for memory that a less urgent one writes.
+    // A stream with a high priority must still wait if one with a low priority writes its memory.
     kernels.step(&idle, &mut x, 1, N)?;
     kernels.step(&urgent, &mut x, 2, N)?;
     assert_all(&urgent, &x, 32)
 }
 
-/// Makes calls that serialise the device, in a child under `GPUSTREAM_LINT=1`.
+/// Makes calls that serialise the device, in a child with `GPUSTREAM_LINT=1`.
 fn serialise(device: &Device) -> Result<()> {
     for _ in 0..3 {
         device.synchronize()?;
@@ -262,7 +265,7 @@ fn serialise(device: &Device) -> Result<()> {
     }
     let s = device.stream()?;
     for _ in 0..3 {
-        // Without a pool, each round's memory is freed before the next round.
+        // There is no pool, so the driver frees the memory in each round.
         drop(s.upload(&[1u32; 10])?);
         s.synchronize()?;
     }
@@ -288,7 +291,7 @@ fn the_lint_report_names_lines(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn the_lint_reports_nothing_unasked(device: &Device) -> Result<()> {
+fn the_lint_is_silent_unless_asked(device: &Device) -> Result<()> {
     let output = Child::of(device, "default_streams::serialise").env("GPUSTREAM_LINT", "0").succeeds()?;
     assert_eq!(output, "");
     Ok(())

@@ -1,4 +1,4 @@
-//! Events mark points in streams; streams and host threads wait for them.
+//! An event marks a point in a stream. Streams and host threads can wait for it.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,14 @@ use gpustream::{Device, DeviceOptions, ErrorKind, Result, Tracking, WaitPolicy};
 
 tests! {
     Plain: an_event_is_a_point_in_a_stream, a_wait_orders_streams, an_event_outlives_its_stream,
-        events_of_an_idle_stream_are_done, timed_events_measure_the_time_between_them, a_timed_event_orders_too,
-        events_of_another_opening_are_waited_for, every_wait_policy_waits, an_event_has_a_wait_policy_of_its_own,
-        many_events_can_be_waited_for_in_any_order, a_stream_waits_for_a_stream,
-        waiting_for_a_stream_is_an_order_in_strict_mode, a_stream_that_waits_for_a_captured_one_joins_the_capture;
+        events_of_an_idle_stream_are_done, timed_events_measure_the_time_between_them,
+        a_timed_event_orders_too, events_of_another_opening_are_waited_for, every_wait_policy_waits,
+        an_event_has_a_wait_policy_of_its_own, many_events_can_be_waited_for_in_any_order,
+        a_stream_waits_for_a_stream, waiting_for_a_stream_is_an_order_in_strict_mode,
+        a_stream_that_waits_for_a_captured_one_joins_the_capture;
 }
 
-/// An event is done when the work before it is, whatever was submitted after it.
+/// An event is done as soon as the work before it is done, even if later work is pending.
 fn an_event_is_a_point_in_a_stream(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
@@ -29,7 +30,8 @@ fn an_event_is_a_point_in_a_stream(device: &Device) -> Result<()> {
     s.synchronize()
 }
 
-/// Without the wait, b would read x before a has written it: a ends only after the host has submitted b's work.
+/// The gate keeps `a` from writing `x` until the work of `b` is submitted. So without the wait, `b` would read the old
+/// values.
 fn a_wait_orders_streams(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     // SAFETY: the event orders the two streams; this test checks that.
@@ -57,7 +59,7 @@ fn an_event_outlives_its_stream(device: &Device) -> Result<()> {
     let gate = Gate::on(&kernels, &a)?;
     let (event, timed) = (a.record()?, a.record_timed()?);
     drop(a);
-    // Making streams lets the library look for streams it can destroy.
+    // When you make a stream, the library looks for streams that it can destroy.
     drop((device.stream()?, device.stream()?));
     assert!(!event.is_done()?);
     b.wait(&event)?;
@@ -82,8 +84,8 @@ fn events_of_an_idle_stream_are_done(device: &Device) -> Result<()> {
 fn timed_events_measure_the_time_between_them(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let gate = Gate::new(device)?;
-    // One clock runs around both events and one between them. However long this thread is delayed, the events' time
-    // lies between the two.
+    // We measure twice on the host: once around both events, and once between them. The events' time must lie between
+    // the two, even if this thread is delayed.
     let around = Instant::now();
     let start = s.record_timed()?;
     gate.hold(&kernels, &s)?;
@@ -91,11 +93,11 @@ fn timed_events_measure_the_time_between_them(device: &Device) -> Result<()> {
     start.synchronize()?;
     let within = Instant::now();
     let least = Duration::from_millis(5);
-    // This gives a known amount of time to compare with; nothing has to happen meanwhile.
+    // This makes the interval long enough to compare. The test does not depend on anything happening meanwhile.
     until(|| Ok(within.elapsed() > least))?;
     gate.open();
     let elapsed = end.elapsed_since(&start)?;
-    // The host's clock and the device's clock differ, so the bounds have room.
+    // The clocks of host and device may differ, so we leave some room.
     let most = around.elapsed() + around.elapsed() / 2;
     assert!(elapsed > least / 2 && elapsed < most, "{elapsed:?} of {most:?}");
     assert_eq!(start.elapsed_since(&start)?, Duration::ZERO);
@@ -114,7 +116,7 @@ fn a_timed_event_orders_too(device: &Device) -> Result<()> {
     assert_all(&b, &x, 2)
 }
 
-/// Two handles of one device wait for each other's events; the time between such events is not defined.
+/// Two handles of one device can wait for each other's events. They cannot measure the time between them.
 fn events_of_another_opening_are_waited_for(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let other = open_again(device, DeviceOptions::default())?;
@@ -137,7 +139,7 @@ fn every_wait_policy_waits(device: &Device) -> Result<()> {
         let event = s.record()?;
         gate.open_during(|| event.synchronize())?;
         assert!(event.is_done()?, "{policy:?}");
-        // Waits for a stream and for memory follow the policy too.
+        // If you wait for a stream or for memory, the policy applies too.
         let mut host = device.pinned_from(&[1u32; 10])?;
         let gate = Gate::adding(&kernels, &s, &mut host, 1)?;
         gate.open_during(|| s.synchronize())?;
@@ -148,7 +150,7 @@ fn every_wait_policy_waits(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The event's policy applies whatever policy the device has.
+/// You can choose a policy for one event, and it replaces the device's.
 fn an_event_has_a_wait_policy_of_its_own(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     for policy in [WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Block] {
@@ -183,7 +185,7 @@ fn a_stream_waits_for_a_stream(device: &Device) -> Result<()> {
     let gate = Gate::on(&kernels, &a)?;
     b.wait_for(&a)?;
     c.wait_for(&b)?;
-    // No memory is shared, so that nothing else orders the streams.
+    // The streams share no memory, so only the wait can order them.
     let (y, z) = (b.full(10, 1u32)?, c.full(10, 2u32)?);
     let (of_y, of_z) = (b.record()?, c.record()?);
     assert!(!of_y.is_done()? && !of_z.is_done()?);
@@ -203,7 +205,7 @@ fn waiting_for_a_stream_is_an_order_in_strict_mode(device: &Device) -> Result<()
     refused(b.fill(&mut x, 2), ErrorKind::Hazard, &[]);
     b.wait_for(&a)?;
     b.fill(&mut x, 2)?;
-    // Of what comes later the wait knows nothing.
+    // The wait covers only what came before it.
     a.wait_for(&b)?;
     a.fill(&mut x, 3)?;
     refused(b.fill(&mut x, 4), ErrorKind::Hazard, &[]);

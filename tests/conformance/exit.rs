@@ -1,4 +1,4 @@
-//! A process may exit on any thread while the library's threads are at work: it ends, with its own exit code.
+//! A process may exit on any thread while the library's threads are at work. It must end, and with its own exit code.
 
 use std::process::exit;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use gpustream::{Device, DeviceOptions, Event, Flag, Result, Stream, StreamOption
 
 tests! {
     Alone: the_process_ends_with_its_own_code;
-    Isolated: a_forked_process_opens_no_device, a_hold_keeps_the_process, a_hold_keeps_no_process_for_ever;
-    Part: with_a_hold, with_a_lasting_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker, from_a_drop,
-        from_several_threads;
+    Isolated: a_forked_process_opens_no_device, a_hold_keeps_the_process,
+        a_hold_cannot_keep_the_process_for_ever;
+    Part: with_a_hold, with_a_lasting_hold, from_a_thread, beside_a_wait, from_a_closure, from_a_waker,
+        from_a_drop, from_several_threads;
 }
 
 fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
@@ -23,7 +24,8 @@ fn the_process_ends_with_its_own_code(device: &Device) -> Result<()> {
     if device.info().features.stream_wait_value {
         parts.push("beside_a_wait");
     }
-    // A vendor's driver may wait, in its own exit handler, for the closure that runs the handler.
+    // A vendor's driver may wait in its exit handler for the closure that called `exit`, so we test this on the CPU
+    // only.
     if device.info().backend == gpustream::BackendName::CPU {
         parts.push("from_a_closure");
     }
@@ -43,7 +45,7 @@ fn a_hold_keeps_the_process(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The hold is given up once the process is ending, which a second hold finds out.
+/// If the process is ending you cannot get another hold, so the thread drops its hold only then.
 fn with_a_hold(_: &Device) -> Result<()> {
     let hold = ExitHold::of("a library");
     assert!(hold.is_some());
@@ -57,8 +59,8 @@ fn with_a_hold(_: &Device) -> Result<()> {
     exit(CODE)
 }
 
-/// A call of a driver that never returns looks like this.
-fn a_hold_keeps_no_process_for_ever(device: &Device) -> Result<()> {
+/// This is how a driver's call looks if it never returns.
+fn a_hold_cannot_keep_the_process_for_ever(device: &Device) -> Result<()> {
     let child = Child::of(device, "exit::with_a_lasting_hold").env("GPUSTREAM_EXIT_SECONDS", "1");
     let ended = child.run()?;
     assert_eq!(ended.code, Some(CODE), "{}", ended.output);
@@ -75,7 +77,8 @@ fn with_a_lasting_hold(_: &Device) -> Result<()> {
     exit(CODE)
 }
 
-/// Neither drivers nor the library's threads survive a fork: a new device would wait for ever, or worse.
+/// Neither drivers nor the library's threads survive a fork. A new device could hang there, so the library refuses to
+/// open one.
 fn a_forked_process_opens_no_device(device: &Device) -> Result<()> {
     unsafe extern "C" {
         fn fork() -> i32;
@@ -100,7 +103,7 @@ fn a_forked_process_opens_no_device(device: &Device) -> Result<()> {
     device.stream()?.synchronize()
 }
 
-/// Counts its drops, which the library's thread makes.
+/// Counts how often it was dropped. The library's thread does that.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {
@@ -109,7 +112,7 @@ impl Drop for Dropped {
     }
 }
 
-/// Keeps the library's threads at work: one asks about a stream that never finishes, the other has begun to destroy a
+/// Keeps the library's threads busy: one polls a stream that never finishes, and the other has begun to destroy a
 /// thousand values.
 fn keep_busy(device: &Device) -> Result<()> {
     let (kernels, [stuck, s]) = kernels_and_streams(device)?;
@@ -134,7 +137,7 @@ fn from_a_thread(device: &Device) -> Result<()> {
     exit(CODE)
 }
 
-/// A stream waits for a flag that nobody sets.
+/// The stream waits for a flag that is never set.
 fn beside_a_wait(device: &Device) -> Result<()> {
     let (s, flag, mut x) = (device.stream()?, device.flag()?, device.pinned::<u32>(10)?);
     s.wait_flag(&flag, WaitValue::Equal(1))?;
@@ -152,7 +155,7 @@ fn from_a_closure(device: &Device) -> Result<()> {
 }
 
 fn from_a_waker(device: &Device) -> Result<()> {
-    // This comes first, because loading code may wait for running kernels.
+    // We load this first, because loading code may wait for running kernels.
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(10, 1u32)?;
     let gate = Gate::new(device)?;
@@ -162,7 +165,7 @@ fn from_a_waker(device: &Device) -> Result<()> {
     exit_from_a_waker(s.synchronize_async(), || gate.open())
 }
 
-/// The library's own thread destroys the handles a closure dropped, and the program's values that they own.
+/// A library thread destroys the handles that a closure dropped, and with them your values. One of these calls `exit`.
 fn from_a_drop(device: &Device) -> Result<()> {
     keep_busy(device)?;
     // On this second handle no stream is stuck.

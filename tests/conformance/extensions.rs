@@ -1,4 +1,4 @@
-//! Values that libraries keep with a device: one for each device and type, and gone before the device is.
+//! A library can keep values with a device: one of each type, and they must be gone before the device is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,16 +11,16 @@ use gpustream::{Buffer, Device, DeviceOptions, Error, ErrorKind, Result, Stream}
 
 tests! {
     Plain: a_device_has_one_value_of_each_type, threads_that_ask_at_once_get_the_same_value,
-        values_go_with_the_last_handle_and_the_last_made_goes_first, a_value_may_call_the_library_while_it_is_dropped,
-        values_are_dropped_outside_of_closures, a_panic_of_a_dropped_value_spares_the_others,
-        a_value_that_could_not_be_made_is_tried_again, a_value_that_needs_itself_is_refused,
-        values_that_need_each_other_on_two_threads_are_refused, handles_of_a_value_outlive_the_extensions,
-        a_value_can_be_made_in_a_capture_and_in_a_step;
+        values_go_with_the_last_handle_and_the_last_made_goes_first,
+        a_value_may_call_the_library_while_it_is_dropped, values_are_dropped_outside_of_closures,
+        a_panic_of_a_dropped_value_spares_the_others, a_value_that_could_not_be_made_is_tried_again,
+        a_value_that_needs_itself_is_refused, values_that_need_each_other_on_two_threads_are_refused,
+        handles_of_a_value_outlive_the_extensions, a_value_can_be_made_in_a_capture_and_in_a_step;
 }
 
 const N: usize = 1000;
 
-/// What a library keeps: handles of the device itself.
+/// What a library may keep: handles of the device itself.
 struct Kept {
     kernels: sync::Kernels,
     stream: Stream,
@@ -64,7 +64,7 @@ fn a_device_has_one_value_of_each_type(device: &Device) -> Result<()> {
     let of_another = open_again(device, DeviceOptions::default())?;
     assert_eq!(*of_another.extension(|_| Ok(6u32))?, 6);
     assert!(!Arc::ptr_eq(&first, &kept(&of_another)?));
-    // The value can be used like any other of the device.
+    // You can use the value like any other that belongs to the device.
     let stream = other.stream()?;
     let mut x = stream.zeros::<u32>(N)?;
     stream.copy(&first.words, &mut x)?;
@@ -79,7 +79,7 @@ fn threads_that_ask_at_once_get_the_same_value(device: &Device) -> Result<()> {
         let ask = || {
             barrier.wait();
             device.extension(|device| {
-                // In some rounds the first one fails, and one that has waited goes on.
+                // In some rounds the first attempt fails, so one of the waiting threads must try.
                 if made.fetch_add(1, Ordering::SeqCst) == 0 && round % 2 == 0 {
                     return Err(Error::new(ErrorKind::External, "on purpose"));
                 }
@@ -114,7 +114,7 @@ fn values_go_with_the_last_handle_and_the_last_made_goes_first(device: &Device) 
     let other = open_again(device, DeviceOptions::default())?;
     let x = {
         other.extension(|device| {
-            // Asked for inside, and so made before.
+            // This one is asked for inside, so it is made first.
             device.extension(|_| Ok(First { _end: end("first") }))?;
             Ok(Second { _end: end("second") })
         })?;
@@ -155,7 +155,7 @@ fn a_value_may_call_the_library_while_it_is_dropped(device: &Device) -> Result<(
     Ok(())
 }
 
-/// The last handle goes inside a host closure, in which no driver may be called.
+/// The last handle is dropped inside a host closure, and the driver must not be called there.
 fn values_are_dropped_outside_of_closures(device: &Device) -> Result<()> {
     let (dropped, is_outside) = mpsc::channel();
     let other = open_again(device, DeviceOptions::default())?;
@@ -198,7 +198,7 @@ fn a_value_that_needs_itself_is_refused(device: &Device) -> Result<()> {
     let other = open_again(device, DeviceOptions::default())?;
     let itself = other.extension(|device| device.extension(|_| Ok(1u8)).map(|one| *one));
     refused(itself, ErrorKind::InvalidArgument, &["u8", "asks for it"]);
-    // Through another one, and by the program's own handle.
+    // A value may also need itself through another value, or through your own handle of the device.
     let through = other.extension(|device| {
         device.extension(|_| other.extension(|_| Ok(1u8)).map(|one| u16::from(*one))).map(|two| *two as u8)
     });
@@ -207,7 +207,8 @@ fn a_value_that_needs_itself_is_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each thread makes a value when it asks for the other's. The first one waits, and the second one would wait for ever.
+/// Each thread makes a value that needs the other thread's value. One may wait, but then the other must be refused,
+/// because otherwise both would wait for ever.
 fn values_that_need_each_other_on_two_threads_are_refused(device: &Device) -> Result<()> {
     let other = open_again(device, DeviceOptions::default())?;
     let both = Barrier::new(2);

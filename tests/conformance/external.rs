@@ -1,5 +1,5 @@
-//! Another library's work in our streams: ordered, waited for, recorded and reported like a launch. The other library is
-//! the driver itself, reached through the backend's own device.
+//! You can submit another library's work to our streams. Then it is ordered, waited for, recorded and reported like a
+//! launch. Here the driver itself plays the other library: we call it through the backend's own device.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -25,7 +25,7 @@ tests! {
         events_are_waited_for_both_ways, events_stand_for_the_work_of_others,
         strict_tracking_reports_a_missing_order, random_hand_overs_match_plain_rust,
         threads_do_not_mix_their_calls, failures_wait_for_the_next_wait,
-        failures_reach_the_streams_that_come_after, errors_that_nobody_is_told_of_may_call_the_library,
+        failures_reach_the_streams_that_come_after, unreported_errors_may_call_the_library,
         the_lint_reports_a_stray_capture;
     Part: stray_capture;
 }
@@ -38,7 +38,7 @@ fn fill_raw(device: &Device, to: RawBuffer, value: u32, count: usize, stream: Ra
     unsafe { device.raw().fill(to, FillPattern::U32(value), count, stream) }
 }
 
-/// Fills a buffer by another library's call.
+/// Fills a buffer with a call that we do not know.
 fn fill(stream: &Stream, x: &mut Buffer<u32>, value: u32) -> Result<()> {
     let (count, device) = (x.len(), stream.device());
     // SAFETY: the call goes to the stream that is given, and writes `x` alone.
@@ -47,7 +47,7 @@ fn fill(stream: &Stream, x: &mut Buffer<u32>, value: u32) -> Result<()> {
     }
 }
 
-/// Copies by another library's call.
+/// Copies a buffer with a call that we do not know.
 fn copy(stream: &Stream, x: &Buffer<u32>, y: &mut Buffer<u32>) -> Result<()> {
     let (bytes, device) = (4 * x.len(), stream.device());
     // SAFETY: the call goes to the stream that is given, reads `x` and writes `y`.
@@ -119,7 +119,7 @@ fn the_library_is_refused_inside(device: &Device) -> Result<()> {
     let answers = unsafe {
         stream.external("toolbox", (), |given, ()| {
             assert_eq!((given, stream.as_raw()), (raw, raw));
-            // Values that are dropped here go to another thread.
+            // If you drop a value here, it goes to another thread.
             drop(leaving.take());
             Ok::<_, Error>(toolbox.call_everything())
         })
@@ -162,7 +162,7 @@ fn captures_record_it(device: &Device) -> Result<()> {
     let graph = a.capture(|a| {
         assert!(a.is_captured());
         fill(a, &mut x, 3)?;
-        // Stream b joins by the memory.
+        // Stream `b` must join the capture before it uses the memory.
         b.wait(&a.record()?)?;
         copy(&b, &x, &mut y)?;
         kernels.step(a, &mut y, 1, N)
@@ -251,8 +251,8 @@ fn host_work_is_ordered_by_its_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// An event stands for what others have submitted to its stream, however often one is recorded there, and for whoever waits
-/// for the waiter.
+/// Another library may submit to a stream, and we do not see it. If you record an event there, it must cover that work
+/// too. This must hold each time you record one, and also for a stream that waits for the stream that waits.
 fn events_stand_for_the_work_of_others(device: &Device) -> Result<()> {
     let (kernels, [a, own, b, c]) = kernels_and_streams(device)?;
     let raw = device.raw();
@@ -266,7 +266,7 @@ fn events_stand_for_the_work_of_others(device: &Device) -> Result<()> {
             b.synchronize()?;
             let gate = Gate::on(&kernels, &a)?;
             let held = a.record()?;
-            // SAFETY: all of it is alive; nobody else uses `x` meanwhile.
+            // SAFETY: all of it is alive, and nothing else uses `x` meanwhile.
             unsafe {
                 raw.stream_wait_event(theirs.as_raw(), held.as_raw())?;
                 raw.fill(address, FillPattern::U32(value), N, theirs.as_raw())?;
@@ -285,7 +285,7 @@ fn events_stand_for_the_work_of_others(device: &Device) -> Result<()> {
         }
     }
     drop(adopted);
-    // SAFETY: its work is done, and nobody has it any more.
+    // SAFETY: its work is done, and its value is gone.
     unsafe { raw.stream_destroy(made) }
 }
 
@@ -296,7 +296,7 @@ fn events_are_waited_for_both_ways(device: &Device) -> Result<()> {
     let raw = device.raw();
     let event = raw.event_create(EventOptions::default())?;
     let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
-    // SAFETY: event and streams are alive, and the event is recorded before anybody waits for it.
+    // SAFETY: event and streams are alive, and the event is recorded before anything waits for it.
     unsafe {
         raw.event_record(event, a.as_raw())?;
         b.wait_raw(event)?;
@@ -326,7 +326,7 @@ fn strict_tracking_reports_a_missing_order(device: &Device) -> Result<()> {
     assert_all(&b, &x, 3)
 }
 
-/// Kernels of ours and calls of theirs on random streams, buffers and recordings.
+/// Our kernels and another library's calls, on random streams and buffers, directly or recorded.
 fn random_hand_overs_match_plain_rust(device: &Device) -> Result<()> {
     const BUFFERS: usize = 5;
     const LEN: usize = 300;
@@ -359,7 +359,7 @@ fn random_hand_overs_match_plain_rust(device: &Device) -> Result<()> {
                     want[y] = next(want[y], want[x]);
                 }
                 _ => {
-                    // Memory goes to the other library and comes back, as memory of theirs.
+                    // We give the memory to the other library and take it back as the other library's memory.
                     let ours = std::mem::replace(&mut buffers[x], stream.alloc(1)?);
                     let theirs = ours.into_raw(stream)?;
                     fill_raw(device, theirs.as_raw(), value, LEN, stream.as_raw())?;
@@ -393,7 +393,7 @@ const WAITS: [(&str, Wait); 5] = [
     ("future", |a, x| block_on(a.download_async(x)?).map(drop)),
 ];
 
-/// Each wait reports a failure once, where work is pending and where none is; the stream goes on.
+/// Each kind of wait must report a failure once, whether work is pending or not. After that the stream goes on.
 fn failures_wait_for_the_next_wait(device: &Device) -> Result<()> {
     for (name, wait) in WAITS {
         for pending in [true, false] {
@@ -417,7 +417,8 @@ fn failures_wait_for_the_next_wait(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Whichever way they come after it, whether its own stream has reported it or not, and each once.
+/// A stream may come after the failed one through memory, through an event, or through a third stream. It must report
+/// the failure once, whether the failed stream has already reported it or not.
 fn failures_reach_the_streams_that_come_after(device: &Device) -> Result<()> {
     for (name, wait) in WAITS {
         for reported in [false, true] {
@@ -457,7 +458,8 @@ fn failures_reach_the_streams_that_come_after(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// An error of the program. Its destructor waits for a stream, says whether that went well, and panics on another thread.
+/// An error of yours. Its destructor waits for a stream and reports whether that worked. If it runs on another thread,
+/// it panics.
 struct Calling(Weak<Stream>, Sender<bool>, ThreadId);
 
 impl fmt::Debug for Calling {
@@ -485,14 +487,15 @@ impl Drop for Calling {
     }
 }
 
-/// Where another failure takes their place, also that of a closure on a thread of the driver, and where there are too many.
-fn errors_that_nobody_is_told_of_may_call_the_library(device: &Device) -> Result<()> {
+/// An error is dropped without a report if a later failure replaces it, or if too many are kept. The later failure may
+/// come from a closure on the driver's thread. The destructor is your code, so it may call the library.
+fn unreported_errors_may_call_the_library(device: &Device) -> Result<()> {
     const KEPT_FOR_OTHERS: usize = 64;
     let (a, b) = (device.stream()?, Arc::new(device.stream()?));
     let (told, dropped) = mpsc::channel();
     let error = || Calling(Arc::downgrade(&b), told.clone(), thread::current().id());
     let keep = || a.failures().keep(Error::external(error()));
-    // The first is kept for other streams too.
+    // The first one is kept for other streams too.
     keep();
     for _ in 0..10 {
         keep();
@@ -502,7 +505,7 @@ fn errors_that_nobody_is_told_of_may_call_the_library(device: &Device) -> Result
     for _ in 0..10 {
         assert!(dropped.recv().expect("this thread has a sender"));
     }
-    // Of these, each is kept for other streams.
+    // Each of these is kept for other streams.
     for _ in 0..KEPT_FOR_OTHERS {
         let x = a.zeros::<u32>(N)?;
         keep();
@@ -513,7 +516,7 @@ fn errors_that_nobody_is_told_of_may_call_the_library(device: &Device) -> Result
     Ok(())
 }
 
-/// Each operation is two calls of the other library's, and no operation of another thread's comes between them.
+/// Each operation consists of two raw calls, and another thread's operation must not get between them.
 fn threads_do_not_mix_their_calls(device: &Device) -> Result<()> {
     let (_, [stream]) = kernels_and_streams(device)?;
     let shared = stream.zeros::<u32>(N)?;
@@ -547,7 +550,7 @@ fn stray_capture(device: &Device) -> Result<()> {
     refused(outcome, ErrorKind::Captured, &["`captures`", "began or ended a capture"]);
     // SAFETY: the capture is the one that was begun above.
     let graph = unsafe { device.raw().capture_end(stream.as_raw()) }?;
-    // SAFETY: nobody has the graph.
+    // SAFETY: nothing else has the graph.
     unsafe { device.raw().graph_destroy(graph) }?;
     // SAFETY: nothing is enqueued.
     unsafe { stream.external("keeps to it", (), |_, ()| Ok(())) }

@@ -1,5 +1,5 @@
-//! Memory and modules of somebody else's as our own, and ours in somebody else's hands: in order, and kept exactly as long
-//! as they are used.
+//! You can use another library's memory and modules as if they were ours, and give it our memory. Everything stays in
+//! order, and is kept as long as it is used and no longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +13,13 @@ use gpustream::{Arg, Buffer, Device, DeviceOptions, ErrorKind, Launch, Pinned, R
 
 tests! {
     Plain: their_memory_works_like_ours, an_owner_goes_once_the_last_use_is_done, a_graph_keeps_an_owner,
-        an_owner_may_hold_the_last_device_handle, an_owner_that_panics_harms_nobody,
-        an_owner_leaves_a_host_closure_unharmed, addresses_that_cannot_be_right_are_refused,
-        empty_memory_needs_no_address, lent_memory_comes_back_after_their_work, lending_inside_a_capture_is_refused,
-        forgotten_loans_break_nothing, strict_tracking_reports_an_unordered_taker,
-        host_memory_of_theirs_is_page_locked, modules_of_theirs_have_kernels;
-    // No other test may capture while one waits for the whole device.
+        an_owner_may_hold_the_last_device_handle, an_owner_that_panics_breaks_nothing,
+        an_owner_may_be_dropped_in_a_host_closure, addresses_that_cannot_be_right_are_refused,
+        empty_memory_needs_no_address, lent_memory_comes_back_after_their_work,
+        lending_inside_a_capture_is_refused, forgotten_loans_break_nothing,
+        strict_tracking_reports_an_unordered_taker, host_memory_of_theirs_is_page_locked,
+        modules_of_theirs_have_kernels;
+    // One test waits for the whole device, so no other test may capture meanwhile.
     Alone: loans_and_owners_leak_nothing, their_memory_is_ready_in_the_order_of_its_stream,
         owners_go_without_another_call, borrowed_memory_goes_back_in_the_order_of_its_stream,
         lent_memory_comes_after_our_work, lent_memory_outlives_its_stream_value;
@@ -27,7 +28,7 @@ tests! {
 
 const N: usize = 3000;
 
-/// Memory that another library allocated, and frees when the value is dropped.
+/// Memory that another library allocated. It is freed when this value is dropped.
 struct Theirs {
     device: Device,
     address: RawBuffer,
@@ -40,7 +41,7 @@ impl Theirs {
         Ok(Self { device: device.clone(), address, gone: None })
     }
 
-    /// As [`new`](Self::new), with a message when it is dropped.
+    /// Like [`new`](Self::new), but sends a message when the value is dropped.
     fn announced(device: &Device, bytes: usize) -> Result<(Self, Receiver<()>)> {
         let (sender, gone) = mpsc::channel();
         let mut theirs = Self::new(device, bytes)?;
@@ -48,9 +49,9 @@ impl Theirs {
         Ok((theirs, gone))
     }
 
-    /// Hands the memory to us.
+    /// Gives us the memory.
     fn hand_over(self, stream: &Stream) -> Result<Buffer<u32>> {
-        // SAFETY: the value keeps the memory, and nobody else uses it.
+        // SAFETY: the value keeps the memory, and nothing else uses it.
         unsafe { Buffer::from_raw(stream, self.address.as_mut_ptr(), N, self) }
     }
 }
@@ -98,7 +99,7 @@ fn an_owner_goes_once_the_last_use_is_done(device: &Device) -> Result<()> {
     a.synchronize()?;
     let gate = Gate::copying(&kernels, &a, &x, &mut y)?;
     drop(x);
-    // Whatever looks for memory to free finds it in use.
+    // If the library now looks for memory to free, it must find that this is still in use.
     drop(Theirs::new(device, 16)?.hand_over(&a)?);
     assert!(gone.try_recv().is_err(), "the kernel still reads the memory");
     gate.open();
@@ -107,7 +108,7 @@ fn an_owner_goes_once_the_last_use_is_done(device: &Device) -> Result<()> {
     assert_all(&a, &y, 6)
 }
 
-/// The program makes no further call that would look.
+/// The library must find out by itself, because the program makes no further call.
 fn owners_go_without_another_call(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (theirs, gone) = Theirs::announced(device, 4 * N)?;
@@ -134,7 +135,7 @@ fn a_graph_keeps_an_owner(device: &Device) -> Result<()> {
     assert_all(&a, &y, 6)?;
     assert!(gone.try_recv().is_err(), "the graph may be launched again");
     drop(graph);
-    // Graphs go when their last run is done, which the device looks for.
+    // A graph goes when its last run is done. The device checks that when you make a stream.
     until(|| Ok(device.stream().is_ok() && gone.try_recv().is_ok()))
 }
 
@@ -152,7 +153,7 @@ fn an_owner_may_hold_the_last_device_handle(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn an_owner_that_panics_harms_nobody(device: &Device) -> Result<()> {
+fn an_owner_that_panics_breaks_nothing(device: &Device) -> Result<()> {
     struct Panics(#[allow(dead_code)] Theirs);
     impl Drop for Panics {
         fn drop(&mut self) {
@@ -163,17 +164,17 @@ fn an_owner_that_panics_harms_nobody(device: &Device) -> Result<()> {
     let (_, [a]) = kernels_and_streams(device)?;
     let (theirs, gone) = Theirs::announced(device, 4 * N)?;
     let (address, owner) = (theirs.address, Panics(theirs));
-    // SAFETY: the value keeps the memory, and nobody else uses it.
+    // SAFETY: the value keeps the memory, and nothing else uses it.
     drop(unsafe { Buffer::<u32>::from_raw(&a, address.as_mut_ptr(), N, owner) }?);
     gone.recv().unwrap();
-    // The thread that drops owners is as good as before.
+    // The thread that drops owners must go on as before.
     let (theirs, gone) = Theirs::announced(device, 4 * N)?;
     drop(theirs.hand_over(&a)?);
     gone.recv().unwrap();
     assert_all(&a, &a.full(N, 2u32)?, 2)
 }
 
-fn an_owner_leaves_a_host_closure_unharmed(device: &Device) -> Result<()> {
+fn an_owner_may_be_dropped_in_a_host_closure(device: &Device) -> Result<()> {
     let (_, [a]) = kernels_and_streams(device)?;
     let (theirs, gone) = Theirs::announced(device, 4 * N)?;
     let (x, loan) = (theirs.hand_over(&a)?, a.full(N, 1u32)?.into_raw(&a)?);
@@ -205,7 +206,7 @@ fn addresses_that_cannot_be_right_are_refused(device: &Device) -> Result<()> {
             &["at least one"],
         );
     }
-    // The owner of what was refused is dropped.
+    // If a call is refused, its owner is dropped.
     gone.recv().unwrap();
     Ok(())
 }
@@ -266,18 +267,18 @@ fn lent_memory_comes_after_our_work(device: &Device) -> Result<()> {
 
 fn lent_memory_comes_back_after_their_work(device: &Device) -> Result<()> {
     const LEN: usize = 1 << 18;
-    // Memory for two buffers, so that the next owner gets the lent one.
+    // There is memory for two buffers only, so the next owner must get the lent one.
     let mine = open_again(device, DeviceOptions::default().memory_limit(8 * LEN as u64))?;
     let (kernels, [a, b]) = kernels_and_streams(&mine)?;
     let (x, mut y) = (a.full(LEN, 7u32)?, b.full(LEN, 1u32)?);
     let (address, to) = (x.as_raw(), y.as_raw());
     a.synchronize()?;
     let theirs = x.into_raw(&b)?;
-    // All that the library knows of is done.
+    // Everything that the library knows of is done.
     b.synchronize()?;
     let gate = Gate::new(device)?;
     gate.hold(&kernels, &b)?;
-    // The other library's own work, of which we know nothing until the memory comes back.
+    // The other library submits this itself, so we do not know of it until the memory comes back.
     // SAFETY: memory and stream are alive.
     unsafe { mine.raw().copy_on_device(to, address, 4 * LEN, b.as_raw()) }?;
     drop(theirs);
@@ -347,7 +348,7 @@ fn host_memory_of_theirs_is_page_locked(device: &Device) -> Result<()> {
     let mut values = vec![7u32; N];
     let (sender, gone) = mpsc::channel();
     let memory = values.as_mut_ptr();
-    // SAFETY: the vector keeps its elements where they are, and is used by nobody else until it is dropped.
+    // SAFETY: the vector does not move its elements, and nothing else uses them until it is dropped.
     let mut host = unsafe { Pinned::from_raw(device, memory, N, Vector(values, sender)) }?;
     let mut x = a.alloc::<u32>(N)?;
     a.copy(&host, &mut x)?;
@@ -402,7 +403,7 @@ fn loans_and_owners_leak_nothing(device: &Device) -> Result<()> {
     for round in 0..ROUNDS {
         let theirs = Theirs::new(device, 4 * N)?;
         let (address, owner) = (theirs.address, Counted(theirs, dropped.clone()));
-        // SAFETY: the value keeps the memory, and nobody else uses it.
+        // SAFETY: the value keeps the memory, and nothing else uses it.
         let mut x = unsafe { Buffer::<u32>::from_raw(&a, address.as_mut_ptr(), N, owner) }?;
         kernels.step(if round % 2 == 0 { &a } else { &b }, &mut x, 1, N)?;
         drop(x.into_raw(&b)?);
@@ -417,7 +418,7 @@ fn loans_and_owners_leak_nothing(device: &Device) -> Result<()> {
     Child::of(device, "external_memory::exits_with_owners").succeeds().map(drop)
 }
 
-/// Ends the process while owners wait for work.
+/// Ends the process while owners still wait for work.
 fn exits_with_owners(device: &Device) -> Result<()> {
     let (kernels, [a]) = kernels_and_streams(device)?;
     let gate = Gate::on(&kernels, &a)?;

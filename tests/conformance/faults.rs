@@ -1,6 +1,6 @@
-//! A fault of the device is reported by every wait, and makes only that device unusable.
+//! If the device has a fault, every wait must report it, and only that device becomes unusable.
 //!
-//! A fault may leave the process's driver context unusable, so each happens in a process of its own.
+//! A fault may ruin the driver's context for the whole process, so each one happens in its own process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,7 +34,7 @@ tests! {
         compute_in_checked_mode;
 }
 
-/// An address that no process has mapped.
+/// No process has memory at this address.
 const NOWHERE: usize = 0x0dea_d000_0000;
 
 /// Launches a kernel that writes to an address without memory.
@@ -42,8 +42,8 @@ fn break_device(device: &Device) -> Result<()> {
     Breaker::new(device)?.break_device()
 }
 
-/// A kernel and a stream to break a device with while other kernels wait, made before since loading code may wait for
-/// them.
+/// A kernel and a stream that can break the device while other kernels wait. We make them early, because loading code
+/// may wait for those kernels.
 struct Breaker(faulty::Kernels, Stream);
 
 impl Breaker {
@@ -64,14 +64,15 @@ fn lost<T>(result: Result<T>, what: &str) {
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{what}: {error}");
 }
 
-/// Asserts that the stream's work has failed, and on the CPU, whose messages are ours, that the error says this.
+/// Asserts that the stream's work has failed. On the CPU the message is ours, so there the error must also contain
+/// these texts.
 #[track_caller]
 fn fails_saying(s: &Stream, texts: &[&str]) {
     let ours = s.device().info().backend == gpustream::BackendName::CPU;
     refused(s.synchronize(), ErrorKind::DeviceLost, if ours { texts } else { &[] });
 }
 
-/// Each kind of wait reports the fault, whether the wait was prepared before the fault or after.
+/// You may have prepared a wait before the fault or after it. It must report the fault in both cases.
 fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
     let (kernels, broken) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
     let (s, other) = (device.stream()?, device.stream()?);
@@ -85,7 +86,7 @@ fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
     lost(s.synchronize(), "the stream");
     lost(s.synchronize(), "the stream, again");
     lost(s.is_done(), "a query of the stream");
-    // The device may have failed before these were submitted.
+    // The device may have failed before we submitted these.
     if let Ok(event) = &event {
         lost(event.synchronize(), "the event");
         lost(event.is_done(), "a query of the event");
@@ -107,7 +108,8 @@ fn an_illegal_address_reaches_every_wait(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The first report has the fault's own words; each error after that begins with the same ones.
+/// The first report describes the fault. Each later error must say that the device failed earlier, and then repeat the
+/// description.
 fn errors_after_the_first_report_say_that_the_device_failed_earlier(device: &Device) -> Result<()> {
     const EARLIER: &str = "the device failed earlier: ";
     let (kernels, breaker) = (sync::Kernels::load(device)?, Breaker::new(device)?);
@@ -126,7 +128,7 @@ fn errors_after_the_first_report_say_that_the_device_failed_earlier(device: &Dev
         let Err(error) = result else { panic!("{what} does not report the fault") };
         assert!(error.message().starts_with(EARLIER), "{what}: {error}");
     }
-    // The driver may accept these after a fault, and the CPU starts the device anew.
+    // After a fault the driver may still accept these, and the CPU starts its device again.
     let again = open_again(device, DeviceOptions::default());
     let others = [
         ("another handle of the device", again.and_then(|device| device.synchronize())),
@@ -155,7 +157,7 @@ fn a_failed_assertion_is_reported(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The build has changed the name of the second `value`.
+/// The build renames the second variable called `value`, but the message must show your name.
 fn a_failed_assertion_is_in_the_users_words(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, faulty::Kernels::load)?;
     let one_block = Launch::new([1; 3], [32, 1, 1]);
@@ -195,7 +197,7 @@ fn a_fault_ends_a_loop_of_a_graph(device: &Device) -> Result<()> {
     let broken = faulty::Kernels::load(device)?;
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (go_on, mut left) = (device.flag()?, s.full(1, 10u32)?);
-    // This one is never cleared.
+    // This flag is never cleared, so its loop can end only by the fault.
     let for_ever = device.flag()?;
     go_on.set(1);
     for_ever.set(1);
@@ -219,7 +221,7 @@ fn a_trap_is_reported(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The closures may run or not; waiting for them is an error in any case.
+/// The closures may have run or not. A wait for them is an error in both cases.
 fn waiting_for_closures_after_a_fault_is_an_error(device: &Device) -> Result<()> {
     lost(break_device(device), "the stream");
     let submitted = device.stream().and_then(|s| {
@@ -242,10 +244,11 @@ fn everything_can_be_dropped_after_a_fault(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Kernels wait at a gate while another one fails. Everything they use is dropped meanwhile: memory of two handles of
-/// the device, streams, code. Memory that the program allocates later must not lie where theirs was.
+/// Kernels wait at a gate while another one fails. Meanwhile we drop everything that they use: streams, code, and
+/// memory of two handles. Memory that you allocate later must not lie at the same place, because the kernels may still
+/// write there.
 fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()> {
-    // Larger than any freed range that an allocator keeps for the next request.
+    // An allocator keeps freed ranges for the next request. This is larger than any of them.
     const LEN: usize = 9 << 20;
     let breaker = Breaker::new(device)?;
     let again = || open_again(device, DeviceOptions::default());
@@ -264,7 +267,7 @@ fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()>
     drop((owner, user));
     let mine: Vec<Vec<u32>> = (0..4).map(|_| vec![0xaaaa_aaaa; LEN]).collect();
     gate.open();
-    // A GPU's fault has ended them; the CPU's go on to their end.
+    // A GPU's fault ends all kernels, but on the CPU these run to their end.
     if device.info().backend == gpustream::BackendName::CPU {
         until(|| Ok(here.iter().all(|here| here.get() == 2)))?;
         until(|| Ok(device.raw().has_stopped()))?;
@@ -274,7 +277,7 @@ fn memory_stays_while_work_beside_a_fault_may_run(device: &Device) -> Result<()>
     Ok(())
 }
 
-/// The memory stays refused after the failed device and its streams were dropped.
+/// You must not get access to this memory even after you have dropped the failed device and its streams.
 fn memory_that_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -> Result<()> {
     let user = open_again(device, DeviceOptions::default())?;
     let (kernels, s) = with_stream(&user, faulty::Kernels::load)?;
@@ -299,7 +302,7 @@ fn memory_that_a_lost_device_was_to_write_is_refused_for_good(device: &Device) -
     Ok(())
 }
 
-/// When a download has failed, nothing writes to its slice later.
+/// If a download has failed, nothing may write to your slice later.
 fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Result<()> {
     let (breaker, s) = (Breaker::new(device)?, device.stream()?);
     let kernels = sync::Kernels::load(device)?;
@@ -319,7 +322,7 @@ fn a_download_that_a_fault_ends_leaves_the_slice_alone(device: &Device) -> Resul
     Ok(())
 }
 
-/// CUDA does not end the wait, and reports the fault only when somebody has set the flag.
+/// CUDA does not end the wait by itself. It reports the fault once the flag is set.
 fn a_fault_ends_waits_for_flags(device: &Device) -> Result<()> {
     let (breaker, s) = (Breaker::new(device)?, device.stream()?);
     let (flag, mut host) = (device.flag()?, device.pinned::<u32>(10)?);
@@ -352,7 +355,8 @@ fn a_flag_set_beside_a_fault_ends_the_wait(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A wait for work beside a fault returns when that work has ended, or reports that the work may still run.
+/// A wait for other work must not return too early. It returns when that work has ended, or reports that it may still
+/// run.
 fn waits_last_until_work_beside_a_fault_ends(device: &Device) -> Result<()> {
     type Wait = fn(&Device, &Stream, &Event) -> Result<()>;
     let waits: [(&str, Wait); 3] = [
@@ -388,7 +392,7 @@ fn waits_last_until_work_beside_a_fault_ends(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A child process has a fault, twice, while work of this process runs.
+/// A child process has a fault, twice, while this process's work runs.
 fn other_processes_are_unaffected(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(1000, 1u32)?;
@@ -406,7 +410,7 @@ fn fault(device: &Device) -> Result<()> {
     break_device(device)
 }
 
-/// With `GPUSTREAM_BLOCKING=1` the failing call itself reports it, by name and line.
+/// With `GPUSTREAM_BLOCKING=1` the failing call itself must report the fault, with its name and line.
 fn blocking_mode_names_the_failing_operation(device: &Device) -> Result<()> {
     Child::of(device, "faults::fault_while_blocking").env("GPUSTREAM_BLOCKING", "1").succeeds().map(drop)
 }
@@ -429,7 +433,7 @@ fn fault_while_blocking(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// One block waits there for another that need not be running. A GPU would wait for ever.
+/// Here a block waits for another one that may never start, because the launch is not cooperative. A GPU would hang.
 fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let ring = kernels.module().kernel("ring")?;
@@ -448,7 +452,7 @@ fn a_grid_barrier_in_an_ordinary_launch_is_reported(device: &Device) -> Result<(
     Ok(())
 }
 
-/// One child does nothing wrong, and one overruns an array, which the image for checked mode alone notices.
+/// One child does nothing wrong. The other writes beyond an array, and only checked mode can notice that.
 fn checked_mode_reports_overruns_and_nothing_else(device: &Device) -> Result<()> {
     let checked = |part: &str| Child::of(device, part).env("GPUSTREAM_CHECK", "1");
     checked("faults::compute_in_checked_mode").succeeds()?;
@@ -466,7 +470,7 @@ fn off_by_one_is_noticed_at_every_length(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each write has a device of its own, because each write loses its device.
+/// Each write gets its own device, because it makes the device unusable.
 fn write_off_by_one(device: &Device) -> Result<()> {
     for len in [0usize, 1, 4, 250, 1000, 1025] {
         for index in [len, usize::MAX] {
@@ -490,7 +494,7 @@ fn write_off_by_one(device: &Device) -> Result<()> {
                 };
                 // SAFETY: the index lies within the margin that checked mode puts around an allocation.
                 let launched = unsafe { kernels.write_at(&s, &ONE, &mut x, index, 7) };
-                // The launch itself may already report the lost device, where an event is recorded behind the kernel.
+                // The launch itself may already report the fault if we record an event after the kernel.
                 let ran = launched.and_then(|()| s.synchronize());
                 assert!(ran.is_err(), "{kind}: index {index} of {len} went unnoticed");
                 refused(ran, ErrorKind::DeviceLost, &["write_at", &format!("of {} bytes", 4 * len)]);
@@ -500,7 +504,7 @@ fn write_off_by_one(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A read is noticed from the first multiple of 16 bytes at or behind the end of the buffer.
+/// Checked mode notices a read if it begins at the first multiple of 16 bytes after the last element, or later.
 fn read_off_by_one(device: &Device) -> Result<()> {
     for len in [0usize, 1, 4, 5, 128, 250, 1000, 1024, 1025] {
         let device = open_again(device, DeviceOptions::default())?;

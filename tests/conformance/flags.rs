@@ -1,4 +1,4 @@
-//! Streams wait for flags and set them, each in its order, beside the host and kernels that do so.
+//! Streams can wait for flags and set them, in stream order. The host and kernels may do so at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ tests! {
     Plain if waits_for_flags: the_host_ends_a_wait, a_stream_ends_the_wait_of_another,
         each_comparison_lets_its_values_pass, waits_and_writes_have_their_place_in_the_stream,
         many_streams_wait_at_once, a_dropped_stream_still_waits, a_flag_lives_as_long_as_its_waits_and_writes,
-        memory_is_ordered_beside_a_wait, streams_of_another_handle_share_a_flag,
+        a_wait_for_a_flag_keeps_memory_in_order, streams_of_another_handle_share_a_flag,
         flags_of_other_threads_stay_out_of_captures, values_that_never_come_are_refused;
     Plain if waits_for_flags, overlaps: a_kernel_ends_a_wait;
     Plain: a_set_flag_comes_after_the_work_before_it, recordings_take_no_flags_and_go_on;
@@ -22,7 +22,7 @@ tests! {
 const OPEN: WaitValue = WaitValue::Equal(1);
 const N: usize = 1000;
 
-/// Returns whether streams of the device can wait for flags; where they cannot, they say so.
+/// Returns true if the device's streams can wait for flags. If they cannot, checks that the error says so.
 pub(crate) fn waits_for_flags(device: &Device) -> bool {
     if !device.info().features.stream_wait_value {
         let (s, flag) = (device.stream().unwrap(), device.flag().unwrap());
@@ -71,7 +71,7 @@ fn a_kernel_ends_a_wait(device: &Device) -> Result<()> {
     let (gate, mut arrived) = (Gate::new(device)?, device.flag()?);
     a.wait_flag(&arrived, OPEN)?;
     assert!(!a.is_done()?);
-    // The kernel goes on after it has set the flag.
+    // The kernel sets the flag and goes on, so `b` is not done yet.
     kernels.arrive(&b, &ONE, &mut arrived, gate.flag())?;
     a.synchronize()?;
     assert!(!b.is_done()?);
@@ -113,7 +113,7 @@ fn each_comparison_lets_its_values_pass(device: &Device) -> Result<()> {
             let opened = OpenAtEnd(&flag, value);
             for other in others {
                 flag.set(other);
-                // Each question gives the device time to see the value.
+                // We ask often, so that the device has time to see the value.
                 for _ in 0..100 {
                     assert!(!event.is_done()?, "{until:?} is not met by {other}");
                 }
@@ -125,7 +125,7 @@ fn each_comparison_lets_its_values_pass(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Sets a flag when it is dropped, so that a failed test does not hang.
+/// Sets a flag when it is dropped, so that a test that fails does not hang.
 struct OpenAtEnd<'a>(&'a Flag, u32);
 
 impl Drop for OpenAtEnd<'_> {
@@ -153,7 +153,8 @@ fn waits_and_writes_have_their_place_in_the_stream(device: &Device) -> Result<()
     assert_all(&s, &y, 1)
 }
 
-/// More than the CPU has workers; a GPU's streams share its queues, so there are few.
+/// On the CPU there must be more streams than workers. On a GPU there are few, because its streams share hardware
+/// queues.
 fn many_streams_wait_at_once(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let count = if device.info().backend == gpustream::BackendName::CPU { 500 } else { 2 };
@@ -179,14 +180,14 @@ fn a_dropped_stream_still_waits(device: &Device) -> Result<()> {
     s.wait_flag(gate.flag(), OPEN)?;
     s.set_flag(&done, 1)?;
     drop(s);
-    // Making streams lets the library look for streams it can destroy.
+    // When you make a stream, the library looks for streams that it can destroy.
     drop((device.stream()?, device.stream()?));
     assert_eq!(done.get(), 0);
     gate.open();
     until(|| Ok(done.get() == 1))
 }
 
-/// The next flags do not get a flag's memory while a stream is to look at it, or to write it.
+/// A new flag must not get the dropped flag's memory as long as a stream may read or write it.
 fn a_flag_lives_as_long_as_its_waits_and_writes(device: &Device) -> Result<()> {
     let [a, b] = streams(device)?;
     let gate = Gate::new(device)?;
@@ -207,8 +208,8 @@ fn a_flag_lives_as_long_as_its_waits_and_writes(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The library orders memory as ever, and a wait holds up those who wait for the stream.
-fn memory_is_ordered_beside_a_wait(device: &Device) -> Result<()> {
+/// The library orders memory as usual. So a stream that waits for a flag also holds up the streams that wait for it.
+fn a_wait_for_a_flag_keeps_memory_in_order(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let gate = Gate::new(device)?;
     let mut x = a.full(N, 1u32)?;
@@ -231,7 +232,7 @@ fn streams_of_another_handle_share_a_flag(device: &Device) -> Result<()> {
     a.wait_flag(&flag, WaitValue::AnyBit(2))?;
     b.set_flag(&flag, 3)?;
     a.synchronize()?;
-    // The handle is closed while its stream waits for a flag of the other.
+    // We close this handle while its stream waits for a flag that belongs to the other one.
     b.wait_flag(&flag, WaitValue::Equal(4))?;
     let done = device.flag()?;
     b.set_flag(&done, 1)?;
@@ -244,7 +245,7 @@ fn streams_of_another_handle_share_a_flag(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A refusal comes before the driver's call, so that the recording goes on.
+/// The library must refuse before it calls the driver, so that the recording can go on.
 fn recordings_take_no_flags_and_go_on(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let flag = device.flag()?;
@@ -275,7 +276,7 @@ fn recordings_take_no_flags_and_go_on(device: &Device) -> Result<()> {
     built.launch(&s)?;
     assert_all(&s, &x, 4)?;
     assert_eq!(flag.get(), 0);
-    // Another thread's capture keeps this one out.
+    // While another thread captures the stream, this thread is refused.
     let t = device.stream()?;
     t.capture(|t| {
         std::thread::scope(|scope| {
@@ -290,7 +291,8 @@ fn recordings_take_no_flags_and_go_on(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Another thread captures the stream again and again; each use of a flag runs or is refused.
+/// Another thread captures the stream again and again. Each use of a flag must run or be refused, and none may end up
+/// in a graph.
 fn flags_of_other_threads_stay_out_of_captures(device: &Device) -> Result<()> {
     let [s] = streams(device)?;
     let flag = device.flag()?;

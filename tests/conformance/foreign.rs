@@ -1,4 +1,4 @@
-//! Kernels as existing programs have them, found by the names that C++ gives them.
+//! Kernels as existing programs have them. You find them by their C++ names.
 
 use conformance::{foreign, with_stream};
 use gpustream::half::{bf16, f16};

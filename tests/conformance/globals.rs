@@ -1,4 +1,4 @@
-//! Variables of kernel files: the host's copies are ordered with every launch that may use them.
+//! The host can copy variables in kernel files. Each copy must be ordered with every launch that may use the variable.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ fn filter(value: u32) -> Filter {
     filter
 }
 
-/// Returns what `apply` makes with these constants.
+/// Returns what `apply` computes with these constants.
 fn applied(factors: [u32; 4], offset: u32) -> Vec<u32> {
     (0..N as u32).map(|i| i.wrapping_mul(factors[i as usize % 4]).wrapping_add(offset)).collect()
 }
@@ -50,7 +50,7 @@ fn looked(kernels: &Kernels, stream: &Stream) -> Result<Vec<u32>> {
     stream.download(&out)
 }
 
-/// Makes a closed gate at which the stream waits, in a kernel that may use the variables.
+/// Makes a closed gate, and launches a kernel that waits there and may use the variables.
 #[track_caller]
 fn hold(kernels: &Kernels, stream: &Stream) -> Result<Gate> {
     let gate = Gate::new(stream.device())?;
@@ -99,7 +99,7 @@ fn variables_are_copied_filled_and_sliced(device: &Device) -> Result<()> {
     assert_eq!(looked(&kernels, &s)?[4], 9);
     table.slice(..1)?.fill(&s, [3; 3])?;
     assert_eq!(table.download(&s)?, [[3; 3], [7, 8, 9]]);
-    // A value that no driver's fill can express.
+    // No driver can fill with such a value.
     table.fill(&s, [1, 2, 4])?;
     let mut copy = s.zeros::<[u32; 3]>(2)?;
     table.copy_to(&s, &mut copy)?;
@@ -117,7 +117,7 @@ fn variables_are_copied_filled_and_sliced(device: &Device) -> Result<()> {
     kernels.count(&s, &ONE, 4)?;
     assert_eq!(counter.clone().download(&s)?, [19]);
     assert!(format!("{counter:?}").contains("1 elements"), "{counter:?}");
-    // The name as the program has it, as another type of the same size.
+    // The name is yours, but you may ask for another type of the same size.
     // SAFETY: any bytes are good factors.
     let bytes = unsafe { kernels.module().global::<[u8; 2]>("factors") }?;
     assert_eq!(bytes.len(), 8);
@@ -126,7 +126,8 @@ fn variables_are_copied_filled_and_sliced(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A `static` variable, and one in a namespace without a name, have symbols of the compiler's own.
+/// The compiler gives `static` variables, and those in a namespace without a name, symbols that we may not find. Then
+/// the error must say so.
 fn internal_variables_are_found_or_said_to_be_missing(device: &Device) -> Result<()> {
     let (kernels, [s]) = loaded(device)?;
     let mut want = 11;
@@ -222,7 +223,7 @@ fn kernels_that_may_write_variables_are_ordered(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The builder's parser sees none of these variables; the images show them.
+/// The builder's parser sees none of these variables, so the library can know them only from the images.
 fn kernels_that_may_write_unlisted_variables_are_ordered(device: &Device) -> Result<()> {
     let (kernels, streams) = (unlisted::Kernels::load(device)?, streams::<4>(device)?);
     let gate = Gate::new(device)?;
@@ -288,7 +289,7 @@ fn graphs_read_the_values_of_their_launch(device: &Device) -> Result<()> {
     kernels.set_offset(&other, 8)?;
     graph.launch(&s)?;
     assert_eq!(other.download(&y)?, applied([9; 4], 8));
-    // A launch touches the variables: a copy on another stream waits for it.
+    // A launch of the graph uses the variables, so a copy on another stream must wait for it.
     let gate = hold(&kernels, &s)?;
     graph.launch(&s)?;
     kernels.counter()?.fill(&other, 1)?;
@@ -308,7 +309,7 @@ fn graphs_keep_the_module_loaded(device: &Device) -> Result<()> {
         kernels.counter()?.copy_from(s, &source)
     })?;
     drop(kernels);
-    // Looks for what can be given back.
+    // When you make a stream, the library looks for what it can free.
     drop(device.stream()?);
     for want in [0, 5, 5] {
         graph.launch(&s)?;
@@ -324,7 +325,7 @@ fn nodes_copy_to_variables(device: &Device) -> Result<()> {
     let (kernels, [s]) = loaded(device)?;
     let (mut y, source) = (s.zeros(N)?, s.upload(&[4u32])?);
     let mut builder = device.graph_builder()?;
-    // No edge is given between the two: the variables order them.
+    // We give no edge between these nodes, so the library must order them by their variables.
     builder.node(&[], |s| kernels.offset()?.copy_from(s, &source))?;
     builder.node(&[], |s| apply(&kernels, s, &mut y))?;
     builder.node(&[], |s| kernels.offset()?.fill(s, 2))?;
@@ -352,7 +353,7 @@ fn steps_follow_variables(device: &Device) -> Result<()> {
             kernels.offset()?.copy_from(s, &source)?;
             apply(&kernels, s, &mut y)?;
             kernels.count(s, &ONE, round)?;
-            // Another stream's launch comes behind what the step holds back.
+            // This launch on another stream must come after what the step holds back.
             if round % 2 == 1 { kernels.count(&other, &ONE, round + 100) } else { Ok(()) }
         })?;
         want = next(want, round);
@@ -400,7 +401,7 @@ fn module_dropped_in_use_finishes(device: &Device) -> Result<()> {
     counter.copy_from(&b, &host)?;
     counter.copy_to(&b, &mut seen)?;
     drop(counter);
-    // Making a stream lets the library look for things it can destroy.
+    // When you make a stream, the library looks for what it can destroy.
     drop(device.stream()?);
     again.counter()?.fill(&c, 77)?;
     assert!(!b.is_done()?);
@@ -475,7 +476,7 @@ fn threads_lose_no_update(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Threads have handles of their own, and no borrow keeps their copies and launches apart.
+/// Each thread has its own handle of the variable, so no borrow separates their copies and launches. The library must.
 fn threads_never_see_half_a_value(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let failed = AtomicBool::new(false);
@@ -493,7 +494,7 @@ fn threads_never_see_half_a_value(device: &Device) -> Result<()> {
             settings.copy_from(s, &graph_source)?;
             kernels.look(s, &ONE, &mut out)
         });
-        // Captures of other threads keep this one out of the context for moments.
+        // Other threads' captures lock this one out of the context for short times.
         for _ in 0..50 {
             kernels.set_settings(&s, filter(thread + 8))?;
             settings.copy_from(&s, &source)?;

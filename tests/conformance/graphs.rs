@@ -1,4 +1,4 @@
-//! Graphs are recorded once and launched many times, beside ordinary work and ordered with it.
+//! You record a graph once and launch it many times. Its runs are ordered with ordinary work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,9 +11,9 @@ tests! {
     Plain: replays_wait_for_ordinary_work, ordinary_work_waits_for_replays, replays_follow_each_other,
         a_graph_owns_what_it_uses, a_graph_dropped_in_use_finishes, closures_run_in_every_launch,
         panics_of_closures_are_reported, graphs_tell_their_size_and_draw_themselves, guards_keep_launches_out,
-        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out, an_empty_graph_can_be_launched,
-        graphs_of_another_opening_are_refused, parts_are_tracked_apart, forgotten_graphs_break_nothing,
-        launches_of_two_threads_are_ordered;
+        guards_keep_every_kind_of_graph_out, forgotten_guards_keep_launches_out,
+        an_empty_graph_can_be_launched, graphs_of_another_opening_are_refused, parts_are_tracked_apart,
+        forgotten_graphs_break_nothing, launches_of_two_threads_are_ordered;
 }
 
 pub(crate) const N: usize = 3000;
@@ -25,14 +25,14 @@ pub(crate) fn one_node(device: &Device, work: impl FnOnce(&Stream) -> Result<()>
     Ok((builder.build()?, node))
 }
 
-/// Builds a graph of which another is the only part.
+/// Builds a graph that contains nothing but `graph`.
 pub(crate) fn nested(graph: &Graph, device: &Device) -> Result<Graph> {
     let mut builder = device.graph_builder()?;
     builder.child(&[], graph)?;
     builder.build()
 }
 
-/// Checks that the streams, copies and launches still work.
+/// Checks that streams, copies and launches still work.
 pub(crate) fn usable(device: &Device, streams: &[&Stream]) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let mut x = streams[0].full(N, 1u32)?;
@@ -78,7 +78,8 @@ fn ordinary_work_waits_for_replays(device: &Device) -> Result<()> {
     assert_all(&b, &x, 13)
 }
 
-/// Launches on any streams run one after the other; a lost or overlapping one would change the result.
+/// Launches must run one after the other, on whichever streams. If one were lost or overlapped another, the result
+/// would differ.
 fn replays_follow_each_other(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let streams = (0..4).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
@@ -97,7 +98,7 @@ fn replays_follow_each_other(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Buffers, pinned memory, kernels, closures and the streams of the capture may all be dropped before the launch.
+/// You may drop buffers, pinned memory, kernels, closures and the capture's streams before you launch the graph.
 fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let mut y = s.zeros::<u32>(N)?;
@@ -118,7 +119,7 @@ fn a_graph_owns_what_it_uses(device: &Device) -> Result<()> {
             })
         })?
     };
-    // These allocations must not get the memory that was dropped above.
+    // These must not get the memory that we dropped above.
     let others = (0..20).map(|_| s.full(N, 99u32)).collect::<Result<Vec<_>>>()?;
     let pinned = (0..20).map(|_| device.pinned_from(&[99u32; N])).collect::<Result<Vec<_>>>()?;
     let mut want = 0;
@@ -172,7 +173,7 @@ fn closures_run_in_every_launch(device: &Device) -> Result<()> {
     usable(device, &[&s])
 }
 
-/// The stream that launched the graph reports the panic, whichever way the graph was made.
+/// The stream that launches the graph must report the panic, however the graph was made.
 fn panics_of_closures_are_reported(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let captured = a.capture(|s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("captured"))))?;
@@ -236,8 +237,8 @@ fn guards_keep_launches_out(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A guard keeps out graphs that were built node by node, nested, or updated, if and only if the launch would touch the
-/// guarded memory.
+/// A guard must keep a launch out if and only if the launch would touch the guarded memory. The graphs here were built
+/// node by node, nested, or updated.
 fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let x = s.full(N, 6u32)?;
@@ -259,7 +260,7 @@ fn guards_keep_every_kind_of_graph_out(device: &Device) -> Result<()> {
         refused(graph.launch(&s), ErrorKind::HostBorrowed, &["guard"]);
         drop(guard);
     }
-    // After the update the graph no longer touches the old memory.
+    // After the update the graph does not touch the old memory any more.
     let guard = host.read()?;
     updated.launch(&s)?;
     drop(guard);
@@ -286,7 +287,7 @@ fn forgotten_guards_keep_launches_out(device: &Device) -> Result<()> {
     mem::forget(host.read()?);
     refused(graph.launch(&s), ErrorKind::HostBorrowed, &["guard"]);
     assert_eq!(kept, [0; N]);
-    // A forgotten guard keeps out no graph that touches other memory.
+    // A forgotten guard must not keep out graphs that touch other memory.
     usable(device, &[&s])
 }
 
@@ -317,7 +318,8 @@ fn graphs_of_another_opening_are_refused(device: &Device) -> Result<()> {
     usable(&other, &[&t])
 }
 
-/// The use of one part of a buffer does not count as a use of another part, however many nodes there are.
+/// If two nodes use different parts of a buffer, they must not count as using the same memory, however many nodes there
+/// are.
 fn parts_are_tracked_apart(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
@@ -360,8 +362,8 @@ fn forgotten_graphs_break_nothing(device: &Device) -> Result<()> {
     usable(device, &[&s])
 }
 
-/// Each launch changes the memory that the other one reads, and only the library orders them. The many fills make its
-/// search through earlier uses slow; `interleavings` tries many orders.
+/// Each launch changes the memory that the other one reads, and only the library can order them. The many fills make
+/// its search through earlier uses slow, so that a race has time to show. `interleavings` tries many orders.
 fn launches_of_two_threads_are_ordered(device: &Device) -> Result<()> {
     const ROUNDS: u32 = 40;
     let kernels = sync::Kernels::load(device)?;

@@ -1,5 +1,5 @@
-//! Nodes, bodies and updates of graphs allocate as captures do, and so do the functions with temporaries that are called
-//! inside.
+//! You can allocate in nodes, in bodies and during updates, as in captures. You can also call library functions there
+//! that need temporaries.
 
 use conformance::{ONE, Random, assert_all, kernels_and_streams, next, open_again, refused, tests};
 use gpustream::half::f16;
@@ -15,8 +15,9 @@ use crate::pool::under_each;
 
 tests! {
     Plain: nodes_allocate, an_update_allocates, a_builder_that_is_dropped_gives_all_back,
-        pipelines_are_refused_that_wait, library_functions_are_recorded,
-        operations_that_read_slices_are_refused, random_recordings_compute_the_same, random_nodes_compute_the_same;
+        pipelines_that_wait_are_refused, library_functions_are_recorded,
+        operations_that_read_slices_are_refused, random_recordings_compute_the_same,
+        random_nodes_compute_the_same;
     Plain if has_conditions: bodies_allocate;
 }
 
@@ -43,7 +44,7 @@ fn nodes_allocate(device: &Device) -> Result<()> {
             addresses.push(temporary.as_raw());
             drop(temporary);
             if value == 4 {
-                // No order is given between this node and the others.
+                // This node has no order with the others.
                 builder.node(&[], |s| {
                     beside = Some(s.full(N, 77u32)?);
                     Ok(())
@@ -63,7 +64,7 @@ fn nodes_allocate(device: &Device) -> Result<()> {
             assert_all(s, &x, want)?;
             assert_all(s, &beside, 77)?;
         }
-        // The builder is gone, and with it the recording: what is dropped now stays with the graph.
+        // The builder is gone, and the recording with it, so memory that we drop now stays with the graph.
         drop(beside);
         let fresh = s.full(N, 5u32)?;
         graph.launch(&other)?;
@@ -85,7 +86,7 @@ fn an_update_allocates(device: &Device) -> Result<()> {
             want = after_temporaries(want, rounds);
             assert_all(&s, &x, want)?;
         }
-        // An update that fails leaves the graph with the memory that it had.
+        // If an update fails, the graph keeps the memory that it had.
         let failed = graph.update(&s, |s| {
             by_temporaries(&kernels, s, &mut x, 6)?;
             s.synchronize()
@@ -95,7 +96,7 @@ fn an_update_allocates(device: &Device) -> Result<()> {
         graph.launch(&s)?;
         assert_all(&s, &between, 5)?;
         assert_all(&s, &x, after_temporaries(want, 6))?;
-        // A node is set with memory that is allocated for it.
+        // You can also set a node to memory that you allocate for it.
         let mut builder = device.graph_builder()?;
         let first = builder.node(&[], |s| kernels.mix(s, &between, &mut x, N))?;
         let mut built = builder.build()?;
@@ -113,7 +114,8 @@ fn an_update_allocates(device: &Device) -> Result<()> {
     })
 }
 
-/// A body's first operations come again after its last, so that memory from before the body is not used for its own.
+/// A body may run again, so its first operations also come after its last ones. So a body must not take memory that was
+/// used before it.
 fn bodies_allocate(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let (kernels, [s]) = kernels_and_streams(device)?;
@@ -128,7 +130,8 @@ fn bodies_allocate(device: &Device) -> Result<()> {
             s.while_(&go_on, |body| {
                 kernels.mix(body, &outer, &mut x, N)?;
                 drop(outer);
-                // Not on the body's stream nor on the one around it, where the body's use is not entered yet.
+                // The body must not get this memory, and the stream around it must not either, because it does not know
+                // yet that the body uses it.
                 assert_ne!(body.full(N, 4u32)?.as_raw(), address);
                 assert_ne!(s.alloc::<u32>(N)?.as_raw(), address);
                 by_temporaries(&kernels, body, &mut x, 3)?;
@@ -150,7 +153,7 @@ fn bodies_allocate(device: &Device) -> Result<()> {
             assert_all(&s, &x, want)?;
         }
         drop(graph);
-        // A body that fails has no memory either.
+        // If a body fails, its memory is freed too.
         let failed = s.capture(|s| {
             s.if_(&go_on, |body| {
                 by_temporaries(&kernels, body, &mut x, 3)?;
@@ -190,8 +193,8 @@ fn a_builder_that_is_dropped_gives_all_back(device: &Device) -> Result<()> {
     })
 }
 
-/// Pieces that the host waits for cannot be recorded; pieces in place can.
-fn pipelines_are_refused_that_wait(device: &Device) -> Result<()> {
+/// A pipeline that makes the host wait for pieces cannot be recorded. One that works in place can.
+fn pipelines_that_wait_are_refused(device: &Device) -> Result<()> {
     let mut pipeline = device.pipeline().chunks(N);
     let mut array = device.pinned_from(&vec![1u32; 2 * N])?;
     let [input, mut output] = [vec![1u32; N], vec![0u32; N]];
@@ -202,7 +205,7 @@ fn pipelines_are_refused_that_wait(device: &Device) -> Result<()> {
         refused(pipeline.generate(1, work, |_, _| Ok(())), ErrorKind::Captured, &["pipeline"]);
     };
     let s = device.stream()?;
-    // The lanes join a capture by its event: one of them, then both.
+    // The pipeline's streams join the capture through an event: first one of them, then both.
     for lane in 0..2 {
         s.capture(|s| {
             let start = s.record()?;
@@ -227,7 +230,7 @@ fn pipelines_are_refused_that_wait(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Functions with temporaries are recorded as they are.
+/// Library functions with temporaries can be recorded without changes.
 fn library_functions_are_recorded(device: &Device) -> Result<()> {
     const LONG: usize = 100_000;
     let (s, other) = (device.stream()?, device.stream()?);
@@ -281,11 +284,11 @@ fn operations_that_read_slices_are_refused(device: &Device) -> Result<()> {
     })
 }
 
-/// Recordings of random fills, copies, kernels, drops and meetings on three branches compute what a host computes.
+/// Random fills, copies, kernels, drops and meetings on three branches must compute what the host computes.
 fn random_recordings_compute_the_same(device: &Device) -> Result<()> {
     const MOST: usize = 6;
     for seed in 1..8 {
-        // Half of the devices have room for few blocks, which the branches then have to share.
+        // About half of the devices have room for so few blocks that the branches must share them.
         let is_scarce = seed % 2 == 1;
         let options = DeviceOptions::default();
         let options = if is_scarce { options.memory_limit(8 * SIZE) } else { options };
@@ -334,7 +337,7 @@ fn random_recordings_compute_the_same(device: &Device) -> Result<()> {
             })
         })?;
         for round in 0..3 {
-            // Others' memory is not touched, and others' work does not touch the graph's.
+            // The graph must not touch this memory, and work on it must not touch the graph's memory.
             let others = (0..if is_scarce { 0 } else { 5 })
                 .map(|value| streams[1].full(N, value))
                 .collect::<Result<Vec<_>>>()?;
@@ -348,7 +351,7 @@ fn random_recordings_compute_the_same(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The same of nodes, each of which follows some of those before.
+/// Does the same with nodes. Each comes after some of the earlier ones.
 fn random_nodes_compute_the_same(device: &Device) -> Result<()> {
     const MOST: usize = 5;
     for seed in 1..6 {

@@ -1,4 +1,4 @@
-//! Capturing: the operations that are recorded, and the calls that are refused meanwhile.
+//! What a capture records, and which calls are refused meanwhile.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
@@ -10,9 +10,9 @@ use crate::graphs::{N, usable};
 
 tests! {
     Plain: capturing_runs_nothing, a_forked_stream_joins_the_capture_again,
-        streams_wait_for_each_other_in_turn, the_tracker_orders_inside,
-        strict_mode_reports_hazards_inside, captured_branches_run_at_once, a_host_wait_is_refused,
-        another_thread_is_refused, work_of_other_threads_stays_out, captures_do_not_nest, timed_events_are_refused,
+        streams_wait_for_each_other_in_turn, the_tracker_orders_inside, strict_mode_reports_hazards_inside,
+        captured_branches_run_at_once, a_host_wait_is_refused, another_thread_is_refused,
+        work_of_other_threads_stays_out, captures_do_not_nest, timed_events_are_refused,
         outside_events_are_refused, events_of_ended_captures_are_refused, a_failing_closure_ends_the_capture,
         a_panic_ends_the_capture, a_graph_of_many_nodes_runs_in_order, fills_of_every_width_are_captured;
 }
@@ -34,7 +34,8 @@ fn capturing_runs_nothing(device: &Device) -> Result<()> {
     assert_all(&s, &x, want)
 }
 
-/// A second stream joins by waiting for an event recorded inside; the capture's end joins the streams again.
+/// A second stream joins when it waits for an event that was recorded inside. The end of the capture joins all streams
+/// again.
 fn a_forked_stream_joins_the_capture_again(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y, mut z) = (a.full(N, 1u32)?, a.full(N, 2u32)?, a.zeros::<u32>(N)?);
@@ -45,7 +46,7 @@ fn a_forked_stream_joins_the_capture_again(device: &Device) -> Result<()> {
         kernels.step(a, &mut x, 3, N)?;
         a.wait(&b.record()?)?;
         kernels.mix(a, &x, &mut z, N)?;
-        // Nothing waits for b here: the capture's end joins it.
+        // `a` does not wait for this, so the end of the capture must.
         kernels.mix(&b, &x, &mut y, N)
     })?;
     let (mut want_x, mut want_y, mut want_z) = (1u32, 2u32, 0u32);
@@ -61,7 +62,8 @@ fn a_forked_stream_joins_the_capture_again(device: &Device) -> Result<()> {
     usable(device, &[&a, &b])
 }
 
-/// HIP follows such waits without end where it is told of all of them, and those of a stream for itself.
+/// If HIP knew of all these waits, it would follow them in a circle without end. It must not get a stream's wait for
+/// itself either.
 fn streams_wait_for_each_other_in_turn(device: &Device) -> Result<()> {
     let (kernels, [origin, a, b, c]) = kernels_and_streams(device)?;
     let mut x = origin.zeros::<u32>(N)?;
@@ -87,7 +89,7 @@ fn streams_wait_for_each_other_in_turn(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Only the tracker orders the place where the branches meet.
+/// The branches meet here, and only the tracker orders them.
 fn the_tracker_orders_inside(device: &Device) -> Result<()> {
     let (kernels, [a, b, c]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 1u32)?, a.full(N, 2u32)?);
@@ -131,7 +133,7 @@ fn strict_mode_reports_hazards_inside(device: &Device) -> Result<()> {
     assert_all(&a, &x, next(next(1, 1), 2))
 }
 
-/// Two kernels each wait for the other's flag, so they end only if both run at once.
+/// Each kernel waits for the other kernel's flag, so they can end only if both run at once.
 fn captured_branches_run_at_once(device: &Device) -> Result<()> {
     if !device.info().features.concurrent_kernels {
         return Ok(());
@@ -153,7 +155,8 @@ fn captured_branches_run_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Checks that `offence` is refused inside a capture, that the capture goes on, and that the stream works afterwards.
+/// Checks that `offence` is refused inside a capture, that the capture goes on, and that you can use the stream
+/// afterwards.
 fn refused_inside<T>(device: &Device, offence: impl Fn(&Stream) -> Result<T>) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
@@ -164,7 +167,7 @@ fn refused_inside<T>(device: &Device, offence: impl Fn(&Stream) -> Result<T>) ->
     })?;
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, vec![next(next(1, 1), 2); N]);
-    // Where the closure returns the error, the capture ends with it.
+    // If the closure returns the error, the capture ends with it.
     refused(s.capture(|s| offence(s).map(drop)), ErrorKind::Captured, &[]);
     kernels.step(&s, &mut x, 3, N)?;
     assert_eq!(s.download(&x)?, vec![next(next(next(1, 1), 2), 3); N]);
@@ -183,7 +186,7 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, |s| s.download(&x))?;
     refused_inside(device, |s| s.download_into(&x, &mut [0; N]))?;
     refused_inside(device, |s| conformance::executor::block_on(s.synchronize_async()))?;
-    // The future would resolve at once, before the graph has written the memory.
+    // Such a future would be ready at once, before the graph has written the memory.
     refused_inside(device, |s| s.download_async(&x))?;
     refused(
         device.graph_builder()?.node(&[], |s| s.download_async(&x).map(drop)),
@@ -205,8 +208,8 @@ fn another_thread_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, |s| thread::scope(|scope| scope.spawn(|| s.record()).join()).unwrap())
 }
 
-/// One thread makes empty captures, again and again, on a stream that another one uses: each operation is refused or
-/// runs. `interleavings` tries thousands of orders of the two threads, on a model.
+/// One thread makes empty captures on a stream that another thread uses. Each operation must run or be refused, and
+/// none may be recorded. `interleavings` tries thousands of orders of the two threads on a model.
 fn work_of_other_threads_stays_out(device: &Device) -> Result<()> {
     let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
     let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
@@ -220,7 +223,7 @@ fn work_of_other_threads_stays_out(device: &Device) -> Result<()> {
         let mut want = 0;
         for value in 1.. {
             let last = capturing.is_finished();
-            // The copy waits for `a`, so it takes the stream's lock twice.
+            // This copy must wait for `a`, so it takes the stream's lock twice. The capture may begin in between.
             a.fill(&mut x, value)?;
             match b.copy(&x, &mut y) {
                 Ok(()) => want = value,
@@ -246,7 +249,7 @@ fn captures_do_not_nest(device: &Device) -> Result<()> {
     let graph = s.capture(|s| s.fill(&mut x, 2))?;
     refused_inside(device, |s| s.capture(|_| Ok(())))?;
     refused_inside(device, |s| graph.launch(s))?;
-    // Two captures at once, on streams of their own, do not disturb each other.
+    // Two captures on different streams may go on at once.
     let (a, b) = (device.stream()?, device.stream()?);
     let mut inner = None;
     let outer = a.capture(|a| {
@@ -278,7 +281,7 @@ fn outside_events_are_refused(device: &Device) -> Result<()> {
     gate.open();
     other.synchronize()?;
     usable(device, &[&s, &other])?;
-    // An event that has been reached is no dependency.
+    // The event is already reached, so the wait has nothing to do.
     s.capture(|s| s.wait(&event)).map(drop)
 }
 
@@ -300,7 +303,7 @@ fn events_of_ended_captures_are_refused(device: &Device) -> Result<()> {
     usable(device, &[&a, &b])
 }
 
-/// The streams that had joined can be used again too.
+/// The streams that had joined must be usable too.
 fn a_failing_closure_ends_the_capture(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
@@ -344,8 +347,8 @@ fn a_graph_of_many_nodes_runs_in_order(device: &Device) -> Result<()> {
     assert_all(&s, &x, once(once(1)))
 }
 
-/// A wide value is copied from memory that the graph owns. Such a fill takes several operations, so it cannot be one
-/// node.
+/// A wide value is copied from memory that the graph owns. Such a fill takes several operations, so it cannot be a
+/// single node.
 fn fills_of_every_width_are_captured(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (mut x, mut y) = (s.zeros::<f64>(N)?, s.zeros::<[u32; 3]>(N)?);
@@ -353,7 +356,7 @@ fn fills_of_every_width_are_captured(device: &Device) -> Result<()> {
         s.fill(&mut x, 1.25)?;
         s.fill(&mut y, [1, 2, 3])
     })?;
-    // If the graph had freed the seed, its launch would copy these bytes.
+    // If the graph had freed its memory, it would copy these bytes instead.
     drop((0..8).map(|_| device.pinned_from(&[7u8; 4096])).collect::<Result<Vec<_>>>()?);
     for _ in 0..2 {
         graph.launch(&s)?;

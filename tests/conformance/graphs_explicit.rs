@@ -1,4 +1,4 @@
-//! Graphs that are built node by node.
+//! You can build graphs node by node.
 
 use conformance::{ONE, assert_all, kernels_and_streams, next, refused, tests};
 use gpustream::{Device, ErrorKind, Launch, Result, Stream};
@@ -40,7 +40,7 @@ fn children_and_joins_run_in_order(device: &Device) -> Result<()> {
     let beside = builder.node(&[], |s| kernels.step(s, &mut y, 3, N))?;
     let both = builder.join(&[first, beside])?;
     builder.node(&[both], |s| kernels.mix(s, &x, &mut y, N))?;
-    // No edge is given: the library orders the child by the memory it touches.
+    // We give no edge, so the library must order the child by the memory that it touches.
     builder.child(&[], &child)?;
     let graph = builder.build()?;
     drop(child);
@@ -68,7 +68,7 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     );
     refused(builder.node(&[], |s| s.host_fn(|| ())), ErrorKind::NotANode, &[]);
     let node = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
-    // CUDA refuses a second edge between two nodes.
+    // CUDA refuses two edges between the same two nodes, so the library must drop one.
     builder.node(&[node, node], |s| kernels.step(s, &mut x, 2, N))?;
     builder.join(&[node, node])?;
     let graph = builder.build()?;
@@ -77,7 +77,7 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     assert_all(&s, &x, next(next(1, 1), 2))
 }
 
-/// Each round of the kernel reads values that another block wrote in the round before.
+/// In each round the kernel reads values that another block wrote in the round before.
 fn grid_barriers_work_in_graphs(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let blocks = kernels.module().kernel("ring")?.occupancy(128, 0)? * device.info().multiprocessors;
@@ -125,7 +125,7 @@ fn early_launches_keep_the_order_in_graphs(device: &Device) -> Result<()> {
     assert_all(&s, &x, want)
 }
 
-/// Graphs nest up to a limit that drivers' recursion bears; a deeper child is refused when it is added.
+/// Drivers walk graphs recursively, so there is a limit. If a child is nested too deeply, you cannot add it.
 fn children_nest_as_deep_as_documented(device: &Device) -> Result<()> {
     const LEVELS: u32 = 64;
     let (kernels, [s]) = kernels_and_streams(device)?;

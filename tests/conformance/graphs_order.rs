@@ -1,4 +1,4 @@
-//! A graph whose nodes were set, or that was recorded anew, runs in the order that its memory needs, or not at all.
+//! If you set a graph's nodes or record it again, its edges may not suit the new memory. Then it must not run.
 
 use conformance::{assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
 use gpustream::{
@@ -18,7 +18,7 @@ tests! {
     Plain if has_conditions: what_a_body_touches_is_compared, cooperative_bodies_follow_each_other;
 }
 
-/// Checks that a graph is not launched because of these two nodes.
+/// Checks that the graph cannot be launched because of these two nodes.
 fn assert_unordered(graph: &Graph, s: &Stream, nodes: [&str; 2]) {
     for _ in 0..2 {
         refused(
@@ -29,7 +29,7 @@ fn assert_unordered(graph: &Graph, s: &Stream, nodes: [&str; 2]) {
     }
 }
 
-/// Builds a graph of two nodes in no order.
+/// Builds a graph of two nodes without an order.
 fn two_nodes(
     device: &Device,
     one: impl FnOnce(&Stream) -> Result<()>,
@@ -88,7 +88,7 @@ fn ordered_nodes_may_be_set_to_common_memory(device: &Device) -> Result<()> {
     let (mut x, mut y, mut z) = (s.full(N, 1u32)?, s.full(N, 2u32)?, s.full(N, 3u32)?);
     let mut builder = device.graph_builder()?;
     let first = builder.node(&[], |s| kernels.step(s, &mut x, 1, N))?;
-    // Two branches between the first node and the last, which is another chain's.
+    // There are two branches between the first node and the last one.
     let branch = builder.node(&[first], |s| kernels.step(s, &mut y, 2, N))?;
     let other = builder.node(&[first], |s| kernels.step(s, &mut z, 3, N))?;
     let joined = builder.join(&[branch, other])?;
@@ -106,7 +106,7 @@ fn ordered_nodes_may_be_set_to_common_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The copy would find some elements from before the kernel, and some from after.
+/// Otherwise the copy could see some elements from before the kernel, and some from after.
 fn a_node_set_between_a_copy_and_its_source_is_refused(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, y, mut to) = (s.full(N, 1u32)?, s.full(N, 2u32)?, s.full(N, 3u32)?);
@@ -144,7 +144,7 @@ fn reads_and_disjoint_parts_need_no_order(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The launch that was set last is set again without checks, but not in another node.
+/// If you set a node to the same launch again, we skip the checks. That must not happen for another node.
 fn the_short_way_is_for_memory_of_the_same_node(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
@@ -193,7 +193,7 @@ fn what_a_body_touches_is_compared(device: &Device) -> Result<()> {
     assert_all(&s, &y, next(next(2, 2), 3))
 }
 
-/// The second buffer lies where the first was, which its node still writes.
+/// Both buffers lie at the same place, so the first node still writes there.
 fn memory_inside_a_graph_is_compared(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut y, mut kept) = (s.full(N, 2u32)?, None);
@@ -209,7 +209,7 @@ fn memory_inside_a_graph_is_compared(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// So many that they are compared in another way than few.
+/// There are so many nodes that we compare them in another way.
 fn many_nodes_are_set_at_once(device: &Device) -> Result<()> {
     const NODES: usize = 30;
     let (kernels, [s]) = kernels_and_streams(device)?;
@@ -237,13 +237,13 @@ fn many_nodes_are_set_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Nobody knows whether a driver that fails has taken a part.
+/// If the driver fails, we cannot know whether it has taken a part of the new work, so the node counts as having both.
 fn a_node_that_the_driver_refused_counts_as_both(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y, z) = (s.full(N, 1u32)?, s.full(N, 2u32)?, s.full(N, 3u32)?);
     let (mut graph, [one, other]) =
         two_nodes(device, |s| kernels.step(s, &mut x, 1, N), |s| kernels.step(s, &mut y, 2, N))?;
-    // Another kind of work.
+    // A node cannot change its kind of work.
     assert!(graph.set_node(other, |s| s.fill(&mut x, 9)).is_err());
     assert_unordered(&graph, &s, ["node 0 (`step`", "node 1 (`fill`"]);
     graph.set_node(one, |s| kernels.mix(s, &z, &mut x, N))?;
@@ -253,7 +253,7 @@ fn a_node_that_the_driver_refused_counts_as_both(device: &Device) -> Result<()> 
     graph.set_node(one, |s| kernels.mix(s, &z, &mut x, N))?;
     graph.set_node(other, |s| kernels.step(s, &mut y, 2, N))?;
     graph.launch(&s)?;
-    // Work that is refused before the driver hears of it changes nothing.
+    // If we refuse the work before the driver sees it, nothing changes.
     assert!(graph.set_node(other, |s| s.upload_into(&[0; N], &mut x)).is_err());
     graph.launch(&s)?;
     assert_eq!(s.download(&x)?, [next(next(1, 3), 3); N]);
@@ -282,7 +282,7 @@ fn tracking_decides_whether_set_nodes_are_compared(device: &Device) -> Result<()
     Ok(())
 }
 
-/// The new work conflicts where the old one did not. A graph that kept its edges would run both at once.
+/// The new work conflicts although the old work did not. If the graph kept its edges, both nodes would run at once.
 fn an_update_records_its_edges_anew(device: &Device) -> Result<()> {
     let (kernels, [s, t]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
@@ -302,7 +302,7 @@ fn an_update_records_its_edges_anew(device: &Device) -> Result<()> {
         want = next(next(want, 3), 4);
     }
     assert_eq!(s.download(&x)?, [want; N]);
-    // The other way round, and then with the same edges.
+    // Now in the other order, and then once more with the same edges.
     for (value, expected) in [(5, GraphUpdate::TopologyChanged), (6, GraphUpdate::Updated)] {
         let outcome = graph.update(&s, |s| {
             t.wait(&s.record()?)?;
@@ -316,7 +316,7 @@ fn an_update_records_its_edges_anew(device: &Device) -> Result<()> {
     assert_all(&s, &y, next(next(2, 5), 6))
 }
 
-/// A kernel whose blocks wait for each other, on memory of its own.
+/// Returns a kernel whose blocks wait for each other. It has its own memory.
 fn ring(device: &Device, s: &Stream) -> Result<Option<impl FnMut(&Stream) -> Result<()> + use<>>> {
     if !device.info().features.cooperative_launch {
         return Ok(None);
@@ -328,7 +328,7 @@ fn ring(device: &Device, s: &Stream) -> Result<Option<impl FnMut(&Stream) -> Res
     Ok(Some(move |s: &Stream| kernels.ring(s, &launch, &mut x, &mut after, &mut arrivals, 2, N)))
 }
 
-/// At once, each might have a part of the device, and wait for the rest for ever.
+/// If two such kernels ran at once, each could hold a part of the device and wait for the rest for ever.
 fn cooperative_kernels_follow_each_other(device: &Device) -> Result<()> {
     let (kernels, [s, t]) = kernels_and_streams(device)?;
     let (Some(mut one), Some(mut other)) = (ring(device, &s)?, ring(device, &s)?) else { return Ok(()) };
@@ -347,7 +347,7 @@ fn cooperative_kernels_follow_each_other(device: &Device) -> Result<()> {
     builder.node(&[], &mut other)?;
     let built = builder.build()?;
     assert_eq!((built.node_count(), built.edge_count()), (3, 1));
-    // A child counts as a whole.
+    // A child that contains such a kernel counts as one.
     let mut builder = device.graph_builder()?;
     builder.child(&[], &built)?;
     let [mut third, mut fourth] = [ring(device, &s)?.unwrap(), ring(device, &s)?.unwrap()];

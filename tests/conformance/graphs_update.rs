@@ -1,4 +1,4 @@
-//! A graph is changed as a whole by recording anew, or node by node.
+//! You can change a graph as a whole by recording it again, or one node at a time.
 
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
@@ -16,7 +16,7 @@ tests! {
         a_failed_update_changes_nothing, single_nodes_are_set, a_closure_is_set, setting_nodes_is_checked,
         nodes_of_failing_closures_are_owned, each_call_may_be_a_threads_first,
         a_node_is_set_by_the_thread_that_asked, launch_attributes_of_a_node_stay_as_made,
-        the_launch_that_was_set_last_is_set_again_with_what_differs;
+        repeated_launches_set_only_what_differs;
 }
 
 fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result<()> {
@@ -26,7 +26,7 @@ fn an_update_of_the_same_shape_changes_later_launches(device: &Device) -> Result
     let mut graph = s.capture(|s| kernels.add_when(s, gate.flag(), &mut x, 1, N))?;
     s.synchronize()?;
     graph.launch(&s)?;
-    // The pending launch keeps the old work.
+    // The pending launch must still do the old work.
     let outcome = graph.update(&s, |s| kernels.add_when(s, gate.flag(), &mut y, 10, N))?;
     assert_eq!(outcome, GraphUpdate::Updated);
     graph.launch(&s)?;
@@ -81,7 +81,7 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
     graph.launch(&s)?;
     assert_eq!(*host.read()?, [8; N]);
     assert_eq!(*other_host.read()?, [44; N]);
-    // The node gets other memory, which the graph now owns and tracks.
+    // The node gets other memory. The graph must keep that memory and track it.
     {
         let z = s.full(N, 100u32)?;
         graph.set_node(run, |s| kernels.mix(s, &z, &mut x, N))?;
@@ -99,7 +99,7 @@ fn single_nodes_are_set(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Launches from before keep the old closure; the graph owns both.
+/// Earlier launches must still call the old closure, so the graph keeps both.
 fn a_closure_is_set(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
@@ -127,7 +127,7 @@ fn a_closure_is_set(device: &Device) -> Result<()> {
     graph.set_node(node, |s| s.host_fn_repeat(|| panic::resume_unwind(Box::new("on purpose"))))?;
     graph.launch(&s)?;
     refused(s.synchronize(), ErrorKind::HostPanic, &["on purpose"]);
-    // The node takes no other kind of work, and a join takes no work at all.
+    // You cannot give a node another kind of work, and you cannot give a join any work.
     assert!(graph.set_node(node, |s| s.fill(&mut x, 9)).is_err());
     assert!(graph.set_node(joined, |s| s.fill(&mut x, 9)).is_err());
     graph.set_node(node, |s| s.host_fn_repeat(adding(1000)))?;
@@ -169,7 +169,7 @@ fn setting_nodes_is_checked(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A driver may need a context that a thread gets only with its first call.
+/// A driver may need a context that a thread gets only with its first call, so here each call is a thread's first.
 fn each_call_may_be_a_threads_first(device: &Device) -> Result<()> {
     fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         thread::scope(|scope| scope.spawn(work).join()).unwrap()
@@ -209,7 +209,8 @@ fn a_node_is_set_by_the_thread_that_asked(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The driver has taken the new work, so the graph owns and tracks its memory, however the closure ends.
+/// The driver has already taken the new work. So the graph must keep its memory and track it, even if your closure then
+/// fails or panics.
 fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, w) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
@@ -244,7 +245,7 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
     assert_all(&s, &x, next(next(1, 8), 9))
 }
 
-/// A grid barrier would hang in a node that is not cooperative, so such a node takes no cooperative launch.
+/// A grid barrier would hang if the node is not cooperative, so you cannot set such a node to a cooperative launch.
 fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
     const SHAPE: Launch = Launch::new([2, 1, 1], [8, 1, 1]);
     let (kernels, [s]) = kernels_and_streams(device)?;
@@ -265,7 +266,7 @@ fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
             graph.launch(&s)?;
             assert_eq!(s.download(&x)?, [next(next(1, 1), 3); 10]);
         }
-        // A launch that suits one node does not suit another one.
+        // If a launch suits one node, it may still not suit another.
         let mut x = s.full(10, 1u32)?;
         let mut builder = device.graph_builder()?;
         let plain = builder.node(&[], |s| kernels.step_with(s, &SHAPE, &mut x, 1, 10))?;
@@ -280,19 +281,20 @@ fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Work of a node, on one of two arrays.
+/// What a node does with one of two arrays.
 #[derive(Clone)]
 enum Change {
     /// `x = next(x, k)` for a part of the array.
     Step(usize, Range<usize>, u32),
-    /// `x = next(x, y)` for all of both.
+    /// `x = next(x, y)` for all elements of both.
     Mix { of: usize, with: usize },
-    /// Reverses each of so many blocks of so many elements.
+    /// Reverses each block. The numbers say how many blocks there are, and how many elements a block has.
     Reverse(usize, u32, u32),
 }
 
-/// A launch that equals the last one but for scalars takes a short way; others between must not be taken for it.
-fn the_launch_that_was_set_last_is_set_again_with_what_differs(device: &Device) -> Result<()> {
+/// If a launch differs from the last one only in its scalars, we take a shortcut. We must not take it if another launch
+/// was set in between.
+fn repeated_launches_set_only_what_differs(device: &Device) -> Result<()> {
     use Change::{Mix, Reverse, Step};
     let (kernels, [s]) = kernels_and_streams(device)?;
     let args = args::Kernels::load(device)?;

@@ -1,4 +1,4 @@
-//! Loops with fewer threads than elements come to each element once, whatever the numbers of both.
+//! If a loop has fewer threads than elements, it must still come to each element exactly once.
 
 use conformance::grid_stride::{HasScaled, Kernels};
 use conformance::with_stream;
@@ -11,7 +11,7 @@ conformance::tests! {
         threads_below_zero_are_far_above;
 }
 
-/// Numbers of blocks and threads.
+/// How many blocks and threads there are.
 const SHAPES: [(u32, u32); 8] = [(1, 1), (1, 32), (2, 48), (3, 100), (1, 256), (7, 64), (40, 256), (2, 1024)];
 const COUNTS: [usize; 7] = [0, 1, 31, 96, 1000, 4096, 10_007];
 
@@ -100,7 +100,8 @@ fn loops_may_overlap(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// On a GPU there is no order. One after the other, the threads of a CPU would leave every line of memory, and come back.
+/// On a GPU threads have no order. A CPU must not run them one after the other, because then each thread would go
+/// through all of the memory again.
 fn threads_of_a_row_go_side_by_side(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     let (mut order, mut count) = (s.zeros::<i32>(1000)?, s.zeros::<i32>(1)?);
@@ -124,7 +125,7 @@ fn counters_may_be_older_than_their_loop(device: &Device) -> Result<()> {
         kernels.while_below(&s, &launch(shape), &of_device, &mut y, &mut order, &mut count, n as i32)?;
         assert_eq!(s.download(&y)?, expected, "{n} by {shape:?}");
         let mut order = s.download(&order)?[..n].to_vec();
-        // One block of a CPU goes side by side, as above.
+        // On the CPU, the threads of a single block go side by side, as above.
         if device.info().backend != gpustream::BackendName::CPU || shape.0 != 1 {
             order.sort_unstable();
         }

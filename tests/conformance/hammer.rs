@@ -1,4 +1,5 @@
-//! Two threads and eight streams at once, with random sizes and hand-overs, against plain Rust.
+//! Two threads use eight streams at once, with random sizes, and hand memory from one stream to another. The results
+//! must be the same as in plain Rust.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +15,14 @@ enum Memory {
     Pinned(Pinned<u32>),
 }
 
-/// Memory and the values it must hold.
+/// Memory, and the values that it must contain.
 struct Tracked {
     memory: Memory,
     want: Vec<u32>,
 }
 
 fn random_len(random: &mut Random) -> usize {
-    // Most lengths are small; some exceed a piece of the staging ring.
+    // Most lengths are small, but some exceed a piece of the staging ring.
     match random.below(16) {
         0 => 0,
         1 => 1 << 20 | random.below(1000),
@@ -38,7 +39,7 @@ fn range(random: &mut Random, len: usize) -> std::ops::Range<usize> {
     start..start + random.below(len - start + 1)
 }
 
-/// One thread's share: the memory is its own, the streams are everyone's.
+/// What one thread has. Its memory is its own, but all threads share the streams.
 struct Worker<'a> {
     device: &'a Device,
     kernels: &'a sync::Kernels,
@@ -68,7 +69,7 @@ impl Worker<'_> {
         }
         let index = random.below(self.memory.len());
         if action == 3 && self.memory.len() > 12 || action == 4 {
-            // The memory may still be in use.
+            // We drop memory that may still be in use.
             self.memory.swap_remove(index);
             return Ok(());
         }
@@ -80,7 +81,7 @@ impl Worker<'_> {
             return other.wait(&s.record()?);
         }
         if action < 15 {
-            // One of the two is taken out of the list, since both cannot be borrowed from it at once.
+            // We take one of the two out of the list, because we cannot borrow both from it at once.
             let source = self.memory.swap_remove(index);
             let to = random.below(self.memory.len());
             let target = &mut self.memory[to];
@@ -129,7 +130,7 @@ impl Worker<'_> {
     }
 }
 
-/// Copies, or runs a kernel, from one memory to another.
+/// Copies or runs a kernel from one memory to another.
 fn combine(
     s: &Stream,
     kernels: &sync::Kernels,
@@ -164,7 +165,7 @@ fn combine(
     Ok(())
 }
 
-/// The test lasts `GPUSTREAM_HAMMER_SECONDS`, by default 1.5.
+/// The test takes `GPUSTREAM_HAMMER_SECONDS`, or 1.5 seconds if you do not set it.
 fn random_work_of_two_threads_matches_plain_rust(device: &Device) -> Result<()> {
     let seconds = std::env::var("GPUSTREAM_HAMMER_SECONDS").ok().and_then(|text| text.parse().ok());
     let end = Instant::now() + seconds.map_or(Duration::from_millis(1500), Duration::from_secs);
@@ -178,7 +179,7 @@ fn random_work_of_two_threads_matches_plain_rust(device: &Device) -> Result<()> 
                 let mut worker =
                     Worker { device, kernels, streams, random: Random(seed), memory: Vec::new() };
                 let mut steps = 0;
-                // A slow machine still makes 150 steps.
+                // A slow machine must still make 150 steps.
                 while Instant::now() < end || steps < 150 {
                     worker.step()?;
                     steps += 1;
@@ -203,7 +204,7 @@ fn random_work_of_two_threads_matches_plain_rust(device: &Device) -> Result<()> 
     };
     assert!(steps >= 300, "only {steps} steps");
     let after = device.memory()?.free;
-    // On the CPU this is the whole machine's free memory, which other programs use too.
+    // On the CPU this is the whole machine's free memory, and other programs use it too.
     if device.info().backend != gpustream::BackendName::CPU {
         assert!(after + (4 << 20) >= free, "{} bytes are gone", free - after);
     }

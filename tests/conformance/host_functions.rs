@@ -1,4 +1,4 @@
-//! Host closures run in stream order; whatever they do, they delay only their own stream.
+//! Host closures run in stream order. Whatever they do, they may delay only their own stream.
 
 use std::panic;
 use std::ptr;
@@ -20,7 +20,7 @@ tests! {
     Plain: closures_run_in_order, later_work_waits_for_closures, a_panic_is_reported_by_the_next_wait,
         a_panic_of_a_node_is_reported_by_the_next_wait, a_panic_that_panics_when_dropped_is_reported,
         a_panic_is_reported_where_its_run_was_launched, a_future_of_two_streams_reports_a_panic_of_either,
-        closures_of_several_streams_run_at_once_where_the_device_says_so,
+        closures_of_several_streams_run_at_once_if_the_device_can,
         a_closure_may_drop_the_last_handles_of_everything, a_node_may_drop_the_last_handles_of_everything,
         library_calls_of_a_closure_are_refused, library_calls_of_a_node_are_refused,
         memory_of_earlier_work_can_be_read, memory_of_other_work_is_refused;
@@ -67,8 +67,8 @@ fn panicking() {
     panic::resume_unwind(Box::new("on purpose"));
 }
 
-/// Checks that each kind of wait reports a panic that `submit` puts on a stream, once, and that the work around it is
-/// done.
+/// Checks that each kind of wait reports a panic once, and that the work around the closure is done. `submit` puts the
+/// panicking closure on a stream.
 fn panics_reach_waits(device: &Device, submit: impl Fn(&Stream) -> Result<()>) -> Result<()> {
     type Wait = fn(&Device, &Stream, &Event, &Pinned<u32>) -> Result<()>;
     let waits: &[(&str, Wait)] = &[
@@ -108,7 +108,7 @@ fn a_panic_is_reported_by_the_next_wait(device: &Device) -> Result<()> {
     panics_reach_waits(device, |s| s.host_fn(panicking))
 }
 
-/// The stream whose closure panicked is done when the future first looks, and the other is not.
+/// When the future first looks, the stream with the panic is done, and the other one is not.
 fn a_future_of_two_streams_reports_a_panic_of_either(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (x, y) = (a.full(N, 3u32)?, b.full(N, 3u32)?);
@@ -139,7 +139,7 @@ fn a_panic_of_a_node_is_reported_by_the_next_wait(device: &Device) -> Result<()>
     })
 }
 
-/// The stream that launched the panicking run reports it, not the stream of the graph's other runs.
+/// The stream that launched this run must report the panic. The streams of other runs must not.
 fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let runs = Arc::new(AtomicU32::new(0));
@@ -153,7 +153,7 @@ fn a_panic_is_reported_where_its_run_was_launched(device: &Device) -> Result<()>
     })?;
     let gate = Gate::on(&kernels, &a)?;
     for stream in [&b, &a, &b] {
-        // The runs follow each other, and the first may be done already.
+        // The runs follow each other, so the first one may already be done.
         graph.launch(stream)?;
     }
     gate.open();
@@ -179,8 +179,8 @@ fn a_panic_that_panics_when_dropped_is_reported(device: &Device) -> Result<()> {
     usable(device, &[&s])
 }
 
-/// Checks that other streams accept work while `block` delays `s`. Where streams have queues of their own, their work
-/// is done meanwhile and every kind of wait returns; elsewhere that happens as soon as `s` goes on.
+/// Checks that other streams accept work while `block` delays `s`. If streams are independent, their work must also
+/// finish meanwhile, and every kind of wait must return. Otherwise that happens once `s` goes on.
 fn others_go_on(device: &Device, s: &Stream, block: impl Fn(Receiver<()>) -> Result<()>) -> Result<()> {
     let beside = streams_are_independent(device);
     let kernels = sync::Kernels::load(device)?;
@@ -242,8 +242,8 @@ fn a_blocked_node_holds_up_its_launch_alone(device: &Device) -> Result<()> {
     })
 }
 
-/// On other devices the closures run one after the other, so none may wait for another.
-fn closures_of_several_streams_run_at_once_where_the_device_says_so(device: &Device) -> Result<()> {
+/// On other devices closures run one after the other, so there a closure must not wait for another one.
+fn closures_of_several_streams_run_at_once_if_the_device_can(device: &Device) -> Result<()> {
     let streams = (0..3).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let arrived = Arc::new(AtomicU32::new(0));
     let all = if device.info().features.concurrent_host_functions { streams.len() as u32 } else { 1 };
@@ -261,7 +261,7 @@ fn closures_of_several_streams_run_at_once_where_the_device_says_so(device: &Dev
     Ok(())
 }
 
-/// Makes one value of each kind on the device, with work pending. Only these values keep the device open.
+/// Makes one value of each kind, with work pending. Only these values keep the device open.
 fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
     let s = Arc::new(device.stream()?);
     let kernels = sync::Kernels::load(&device)?;
@@ -282,11 +282,12 @@ fn one_of_each(device: Device) -> Result<(Arc<Stream>, impl Send)> {
     Ok((s, (held, device)))
 }
 
-/// Waits until the library's thread has dropped the values that earlier closures left to it. Freeing their memory may
-/// make a driver wait until the device is idle and block every other call meanwhile; a closure that waits for a thread
-/// in such a call would never end.
+/// Waits until the library's thread has dropped what earlier closures left to it. When it frees memory, the driver may
+/// wait until the device is idle and block all other calls. If a closure then waits for a thread in such a call,
+/// neither ever returns.
 fn wait_for_what_is_left(device: &Device) -> Result<()> {
-    // The same thread drops the owners of foreign memory, in the order in which it got everything.
+    // The same thread drops owners of foreign memory, and does so in order. So when this owner is gone, everything
+    // before it is gone too.
     let (owner, gone) = mpsc::channel::<()>();
     // SAFETY: there is no memory.
     drop(unsafe { Buffer::<u32>::from_raw(&device.stream()?, ptr::null_mut(), 0, owner) }?);
@@ -294,8 +295,8 @@ fn wait_for_what_is_left(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Runs a closure that drops the last handles of everything, which come to the closure while it runs. `submit` puts the
-/// closure on the stream, and returns its graph, if it has one, to be dropped too.
+/// Runs a closure that drops the last handles of everything. It gets them while it runs. `submit` puts the closure on
+/// the stream. If that makes a graph, `submit` returns it, and the closure drops it too.
 fn drop_everything_inside(
     device: &Device,
     submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>>,
@@ -363,8 +364,8 @@ fn a_node_may_drop_its_own_graph(device: &Device) -> Result<()> {
     usable(device, &[&beside])
 }
 
-/// Returns the answers to every call of the library, made in a closure that `submit` gives to the toolbox's stream,
-/// while work behind it is pending.
+/// Makes every call of the library inside a closure, and returns how each ended. `submit` puts the closure on the
+/// toolbox's stream, and later work there is pending.
 fn answers(
     device: &Device,
     submit: impl FnOnce(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<Option<Graph>>,
@@ -407,8 +408,8 @@ fn all_refused(answers: &Answers) {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// The closure's stream has finished its earlier work and everything that it waited for, so the driver need not be
-/// asked.
+/// When the closure runs, its stream has finished all earlier work and everything that it waited for. So you can read
+/// that memory without a call to the driver.
 fn memory_of_earlier_work_can_be_read(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
@@ -436,8 +437,8 @@ fn memory_of_earlier_work_can_be_read(device: &Device) -> Result<()> {
     a.synchronize()
 }
 
-/// Memory of work behind the closure, or of a stream that the closure's has not waited for, is an error: the wait could
-/// last for ever.
+/// The memory belongs to later work, or to a stream that the closure's stream has not waited for. You get an error,
+/// because a wait might never end.
 fn memory_of_other_work_is_refused(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 1u32)?;

@@ -1,4 +1,4 @@
-//! Host memory that the device reaches: registered, write-combined and managed.
+//! Host memory that the device can access: registered, write-combined and managed.
 
 use conformance::executor::{block_on, is_pending};
 use conformance::{Gate, assert_all, kernels_and_streams, refused, tests, with_stream};
@@ -38,7 +38,7 @@ fn registered_memory_outlives_its_owner(device: &Device) -> Result<()> {
     let gate = Gate::adding(&kernels, &s, &mut x, 1)?;
     s.copy(&host, &mut x)?;
     drop(host);
-    // If the registered memory had been freed, this vector would probably take its place.
+    // If the registered memory had been freed, this vector would probably get its place.
     let other = vec![1u32; N];
     gate.open();
     assert!(s.download(&x)? == vec![7; N]);
@@ -61,7 +61,7 @@ fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()>
     let mut host = device.pinned_with::<f32>(5000, PinnedOptions::default().write_combined(true))?;
     let mut y = s.full(5000, 1.0f32)?;
     for round in 1..4u8 {
-        // This waits for the copy and the kernel of the round before.
+        // This must wait for the copy and the kernel from the round before.
         host.write()?.fill(f32::from(round));
         kernels.axpy(&s, 1.0, &host, &mut y, 5000)?;
         let mut copied = s.alloc::<f32>(5000)?;
@@ -71,7 +71,7 @@ fn write_combined_memory_feeds_kernels_and_copies(device: &Device) -> Result<()>
     assert_all(&s, &y, 7.0)
 }
 
-/// Returns whether the device has managed memory; without it, an allocation must say so.
+/// Returns true if the device has managed memory. If it does not, checks that the error says so.
 fn has_managed(device: &Device) -> bool {
     if !device.info().features.managed_memory {
         refused(device.managed::<u32>(10).map(drop), ErrorKind::Unsupported, &["managed memory"]);

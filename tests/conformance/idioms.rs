@@ -1,4 +1,4 @@
-//! Idioms of existing CUDA and HIP kernels mean the same on every backend.
+//! What existing CUDA and HIP kernels often do must mean the same on every backend.
 
 use conformance::{has_cooperative_launches, idioms, own_words, with_stream};
 use gpustream::half::f16;
@@ -6,7 +6,7 @@ use gpustream::{Device, Launch, Result};
 
 conformance::tests! {
     Plain: threads_that_have_returned_take_no_part_in_barriers, integer_intrinsics_match_plain_rust,
-        steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_words_come_first,
+        steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_definitions_win,
         pairs_of_halves_match_plain_rust, directed_rounding_matches_plain_rust,
         special_functions_match_series;
     Plain if has_cooperative_launches: cooperative_groups_of_a_grid_meet;
@@ -263,8 +263,9 @@ fn counters_lose_no_update(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The file has macros of common names, functions that the library has too, standard headers and a `main`.
-fn a_files_own_words_come_first(device: &Device) -> Result<()> {
+/// The file has macros with common names, functions that our headers have too, standard headers and a `main`. The
+/// file's own must win.
+fn a_files_own_definitions_win(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, own_words::Kernels::load)?;
     let x: Vec<f32> = (0..64).map(|i| (i * 37 % 64) as f32).collect();
     let (mut largest, mut sums) = (s.zeros::<f64>(1)?, s.zeros::<f32>(3)?);
@@ -276,7 +277,7 @@ fn a_files_own_words_come_first(device: &Device) -> Result<()> {
 
 fn pairs_of_halves_match_plain_rust(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, own_words::Kernels::load)?;
-    // Small multiples of 1/8: every result is exact.
+    // We use small multiples of 1/8, so that every result is exact.
     let pair = |i: u32| [f16::from_f32((i % 23) as f32 / 8.0 - 1.0), f16::from_f32((i % 7) as f32 / 4.0)];
     let bits = |[low, high]: [f16; 2]| u32::from(low.to_bits()) | (u32::from(high.to_bits()) << 16);
     let (a, b): (Vec<_>, Vec<_>) = (0..500).map(|i| (pair(i), pair(i * i + 5))).unzip();
@@ -300,7 +301,8 @@ fn pairs_of_halves_match_plain_rust(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The exact results lie between neighbours, which integers of 128 bits and halves of doubles tell apart.
+/// The exact result lies between two neighbours. We find out which by integers of 128 bits, or by splitting doubles in
+/// halves.
 fn directed_rounding_matches_plain_rust(device: &Device) -> Result<()> {
     if device.info().backend == gpustream::BackendName::HIP {
         return Ok(());
@@ -310,7 +312,7 @@ fn directed_rounding_matches_plain_rust(device: &Device) -> Result<()> {
     let b: Vec<f64> = (0..400).map(|i| (f64::from(i * 31 % 97) - 40.5) * 1.0e-3 / 7.0).collect();
     let mut out = s.zeros::<f64>(24 * a.len())?;
     kernels.directed_rounding(&s, &s.upload(&a)?, &s.upload(&b)?, &mut out, a.len() as u32)?;
-    // The nearest number and the sign of what is missing from it give the two neighbours.
+    // We know the nearest number and whether the exact result is above or below it. That gives both neighbours.
     let between = |near: f64, rest: f64| {
         (if rest < 0.0 { near.next_down() } else { near }, if rest > 0.0 { near.next_up() } else { near })
     };
@@ -324,7 +326,7 @@ fn directed_rounding_matches_plain_rust(device: &Device) -> Result<()> {
     let to_zero = |(low, high): (f64, f64)| if low < 0.0 { high } else { low };
     for ((&x, &y), got) in a.iter().zip(&b).zip(s.download(&out)?.chunks(24)) {
         let root = (x * x + 2.0).sqrt();
-        // CUDA fuses the kernel's own product and sum.
+        // CUDA may fuse the kernel's product and sum.
         let fused = x.mul_add(x, 2.0);
         let roots = [x * x + 2.0, fused].map(|x| between(x.sqrt(), (-x.sqrt()).mul_add(x.sqrt(), x)));
         let whole = (x as i64) * 0x1_0000_0001;
@@ -393,7 +395,7 @@ fn special_functions_match_series(device: &Device) -> Result<()> {
             near(got[2], -got[0] * std::f64::consts::SQRT_2, "normcdfinv", x);
             near(got[3], (x * x).exp() * (1.0 - erf(x)), "erfcx", x);
         } else {
-            // As far out as the leading terms tell.
+            // This is as precise as the leading terms of the tail allow.
             let z = got[0];
             let tail = (-z * z).exp() / (z * std::f64::consts::PI.sqrt());
             let relative = tail * (1.0 - 0.5 / (z * z) + 0.75 / z.powi(4)) / x;

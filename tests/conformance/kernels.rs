@@ -1,4 +1,5 @@
-//! The library's own kernels are compared with plain Rust, at lengths and offsets where such kernels go wrong.
+//! The library's own kernels compute the same as plain Rust. We test lengths and offsets that such kernels tend to get
+//! wrong.
 
 mod reference;
 
@@ -16,21 +17,22 @@ use reference::Element;
 
 conformance::tests! {
     Plain: elementwise_kernels_match_plain_rust, different_lengths_are_refused,
-        elementwise_kernels_are_right_in_any_shape, transposes_match_plain_rust, matrix_products_match_plain_rust,
-        heat_steps_match_plain_rust, device_headers_integers_have_their_widths;
+        elementwise_kernels_are_right_in_any_shape, transposes_match_plain_rust,
+        matrix_products_match_plain_rust, heat_steps_match_plain_rust,
+        device_headers_integers_have_their_widths;
     Warps: device_headers_warp_functions_match_plain_rust, device_headers_block_functions_match_plain_rust,
         device_headers_atomics_lose_no_update, reductions_match_plain_rust, sums_take_each_element_once,
         min_and_max_pass_over_nan, scans_match_plain_rust, reductions_are_right_in_any_shape,
-        launches_of_algorithms_have_the_place_of_the_call,
-        scans_are_right_in_any_shape, histograms_match_plain_rust;
+        launches_of_algorithms_have_the_place_of_the_call, scans_are_right_in_any_shape,
+        histograms_match_plain_rust;
     Alone: kernels_are_right_beyond_32_bits;
 }
 
-/// Lengths: zero, one, odd ones, and those around a pack, a block, a tile and a power of two.
+/// Zero, one, odd lengths, and the neighbours of a pack, a block, a tile and a power of two.
 const LENGTHS: [usize; 18] =
     [0, 1, 2, 3, 7, 31, 33, 255, 256, 257, 1023, 1024, 1025, 4095, 4097, 65_535, 65_536, 100_003];
 
-/// Elements by which two views are moved off the 16-byte boundaries, by the same distance or by different ones.
+/// How many elements two views are away from a 16-byte boundary, both by the same distance or by different ones.
 const OFFSETS: [[usize; 2]; 5] = [[0, 0], [1, 1], [3, 3], [0, 1], [5, 2]];
 
 fn elementwise_of<T: Element + HasFill + HasScale + HasAxpy + HasAdd>(device: &Device) -> Result<()> {
@@ -39,7 +41,7 @@ fn elementwise_of<T: Element + HasFill + HasScale + HasAxpy + HasAdd>(device: &D
         let what = format!("{} of {n} elements at {at_x} and {at_y}", type_name::<T>());
         let (x, y) = (reference::values::<T>(n, 1), reference::values::<T>(n, 2));
         let a = T::narrow(2.5);
-        // The guard element after each view shows that nothing writes beyond the view.
+        // There is one more element after each view, so that we see if a kernel writes beyond its view.
         let (mut dx, mut dy) = (s.zeros::<T>(at_x + n + 1)?, s.zeros::<T>(at_y + n + 1)?);
         let mut dz = s.zeros::<T>(at_y + n + 1)?;
         let (rx, ry) = (at_x..at_x + n, at_y..at_y + n);
@@ -76,7 +78,7 @@ fn lengths_and_offsets() -> impl Iterator<Item = (usize, [usize; 2])> {
     LENGTHS.into_iter().flat_map(|n| OFFSETS.map(|offsets| (n, offsets)))
 }
 
-/// Checks that values are equal, except for one rounding that a device may leave out (fused multiply-add).
+/// Checks that values are equal, except for one rounding, because a device may fuse a multiplication and an addition.
 #[track_caller]
 fn assert_near<T: Element>(got: &[T], want: &[T], what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
@@ -113,7 +115,7 @@ fn reductions_of<T: Element + Reducible<Sum: Element>>(device: &Device) -> Resul
         let sum = s.download(&reduce.sum(&s, &dx)?)?;
         let again = s.download(&reduce.sum(&s, &dx)?)?;
         assert_eq!(sum, again, "the same sum twice, {what}");
-        // Each addition rounds by at most this much, and far fewer than n additions depend on each other.
+        // Each addition may be off by this much, and far fewer than n additions depend on each other.
         let bound = |magnitude: f64| 64.0 * <T::Sum as Element>::EPSILON * magnitude + 1e-12;
         let error = (sum[0].wide() - reference::sum(x)).abs();
         assert!(error <= bound(reference::magnitude(x)), "sum, {what}: off by {error}");
@@ -128,7 +130,7 @@ fn reductions_of<T: Element + Reducible<Sum: Element>>(device: &Device) -> Resul
     Ok(())
 }
 
-/// Sums of whole numbers are exact, so one element that is missed or taken twice shows.
+/// Sums of whole numbers are exact, so we see if one element is missed or counted twice.
 fn sums_take_each_element_once(device: &Device) -> Result<()> {
     let (reduce, s) = with_stream(device, Reduce::load)?;
     for (n, [at_x, at_y]) in lengths_and_offsets() {
@@ -206,7 +208,7 @@ fn different_lengths_are_refused(device: &Device) -> Result<()> {
     refused(reduce.dot(&s, &x, &y), ErrorKind::ArgumentMismatch, &[]);
     refused(scan.inclusive(&s, &x, &mut y), ErrorKind::ArgumentMismatch, &[]);
     refused(kernels.axpy(&s, 1.0, &x, &mut y, 10), ErrorKind::ContractViolated, &[]);
-    // The kernels still work after the refusals.
+    // You can still use the kernels after the refusals.
     kernels.axpy(&s, 1.0, &x, &mut y, 9)
 }
 
@@ -236,7 +238,7 @@ fn launches_of_algorithms_have_the_place_of_the_call(device: &Device) -> Result<
     Ok(())
 }
 
-/// Returns launch shapes and their numbers of blocks: single threads, parts of warps, three dimensions, full blocks.
+/// Returns launch shapes with their numbers of blocks: single threads, parts of warps, three dimensions, full blocks.
 fn shapes() -> [(Launch, usize); 6] {
     [
         (Launch::new([1, 1, 1], [1, 1, 1]), 1),
@@ -248,7 +250,7 @@ fn shapes() -> [(Launch, usize); 6] {
     ]
 }
 
-/// Any launch shape gives the same result, also one with more blocks or threads than there is work for.
+/// Any shape must give the same result, even if it has more blocks or threads than there is work for.
 fn elementwise_kernels_are_right_in_any_shape(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, elementwise::Kernels::load)?;
     for n in [0, 1, 1000, 5000] {
@@ -299,7 +301,7 @@ fn scans_are_right_in_any_shape(device: &Device) -> Result<()> {
         for (launch, blocks) in shapes() {
             let (mut totals, mut dy) = (s.alloc::<f64>(blocks)?, s.full(n, f64::NAN)?);
             kernels.scan_totals(&s, &launch, &dx, &mut totals, n)?;
-            // There are more threads than totals in one case, and fewer in the other.
+            // In one case there are more threads than totals, in the other there are fewer.
             let block = if n % 2 == 0 { 256 } else { 32 };
             kernels.scan_offsets(&s, &Launch::new([2, 1, 1], [block, 1, 1]), &mut totals, blocks)?;
             kernels.scan_chunks(&s, &launch, &dx, &totals, &mut dy, n)?;
@@ -321,7 +323,7 @@ fn transposes_match_plain_rust(device: &Device) -> Result<()> {
 
         let x: Vec<f64> = (0..rows * cols).map(|i| i as f64).collect();
         let dx = s.upload(&x)?;
-        // The default block of GPUs, and sizes that divide no tile.
+        // We use the default block of GPUs, and sizes that divide no tile.
         for block in [256, 96, 7] {
             let mut dy = s.zeros::<f64>(rows * cols)?;
             let launch = Launch::new([3, 1, 1], [block, 1, 1]);
@@ -354,7 +356,7 @@ fn matrix_products_match_plain_rust(device: &Device) -> Result<()> {
 
         let (a, b) = (reference::whole::<f64>(m * k, 9), reference::whole::<f64>(k * n, 10));
         let (da, db, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.full(m * n, f64::NAN)?);
-        // The default block of GPUs, and one with fewer threads than a tile needs.
+        // We use the default block of GPUs, and one with fewer threads than a tile needs.
         for block in [256, 100] {
             let launch = Launch::new([2, 1, 1], [block, 1, 1]);
             kernels.matmul_with(&s, &launch, &da, &db, &mut dc, m, k, n)?;
@@ -413,7 +415,7 @@ fn heat_steps_match_plain_rust(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Sizes of blocks that end in a full warp, in a part of one, and in a single lane.
+/// Blocks that end in a full warp, in a part of a warp, and in a single lane.
 const BLOCKS: [u32; 8] = [1, 2, 31, 32, 33, 65, 255, 1024];
 
 fn device_headers_warp_functions_match_plain_rust(device: &Device) -> Result<()> {
@@ -482,12 +484,12 @@ fn device_headers_integers_have_their_widths(device: &Device) -> Result<()> {
 
 fn device_headers_atomics_lose_no_update(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, library::Kernels::load)?;
-    // The number of threads is small enough that every count is exact in `bf16`.
+    // There are so few threads that `bf16` can hold every count exactly.
     let launch = Launch::new([4, 1, 1], [61, 1, 1]);
     let n = 4 * 61;
     let mut x = reference::values::<f32>(n, 18);
     x[100] = f32::NAN;
-    // The neighbour in the same 32-bit word keeps its value.
+    // The other half of the same 32-bit word must keep its value.
     let mut halves = s.upload(&[f16::ZERO, f16::from_f32(0.5)])?;
     let mut brains = s.upload(&[bf16::from_f32(0.5), bf16::ZERO])?;
     let (mut floats, mut doubles, mut words) = (s.zeros::<f32>(1)?, s.zeros::<f64>(1)?, s.zeros::<u64>(1)?);
@@ -517,7 +519,7 @@ fn device_headers_atomics_lose_no_update(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The arrays have more than 2^31 elements or bytes: indices of 32 bits would wrap around.
+/// The arrays have more than 2^31 elements or bytes, so a 32-bit index would wrap around.
 fn kernels_are_right_beyond_32_bits(device: &Device) -> Result<()> {
     let n = (1usize << 31) + 4099;
     let free = device.memory()?.free;

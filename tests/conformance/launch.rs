@@ -1,4 +1,4 @@
-//! Launches have the shape they were asked for, and kernels get the arguments they were given.
+//! A launch has the shape that you ask for, and the kernel gets the arguments that you give.
 
 use std::collections::HashSet;
 
@@ -14,11 +14,12 @@ tests! {
     Plain: every_scalar_type_arrives, structs_arrive_by_value, structs_in_memory_have_the_same_layout,
         every_thread_runs_once, a_launch_covers_two_dimensions, dynamic_shared_memory_has_the_size_asked_for,
         static_shared_memory_belongs_to_one_block, atomics_lose_no_update, an_empty_launch_does_nothing,
-        limits_are_checked_before_the_driver, refused_launches_name_the_kernel_and_the_line, contracts_are_checked, arguments_are_checked,
-        kernels_tell_their_limits, attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet,
-        early_launches_keep_the_order, occupancy_is_reported,
-        threads_launch_with_much_and_little_shared_memory_at_once, kernels_are_found_by_names_made_at_run_time,
-        cloned_kernels_outlive_the_original, large_structs_arrive_by_value, aligned_structs_arrive_by_value;
+        limits_are_checked_before_the_driver, refused_launches_name_the_kernel_and_the_line,
+        contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
+        attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet, early_launches_keep_the_order,
+        occupancy_is_reported, threads_launch_with_much_and_little_shared_memory_at_once,
+        kernels_are_found_by_names_made_at_run_time, cloned_kernels_outlive_the_original,
+        large_structs_arrive_by_value, aligned_structs_arrive_by_value;
     Warps: warps_report_their_lanes, block_sums_count_every_thread, voting_barriers_count_every_thread;
 }
 
@@ -44,7 +45,7 @@ fn structs_arrive_by_value(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Vectors want 16 bytes at most, and a struct may want more.
+/// A vector needs an alignment of 16 bytes at most, but a struct may need more.
 fn aligned_structs_arrive_by_value(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     let line = |from: u16| Line { values: std::array::from_fn(|i| f32::from(from + i as u16)) };
@@ -73,7 +74,7 @@ fn aligned_structs_arrive_by_value(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// More than the 4096 bytes of parameters that every device takes.
+/// The struct is larger than the 4096 bytes of parameters that every device takes.
 fn large_structs_arrive_by_value(device: &Device) -> Result<()> {
     let most = device.info().limits.parameter_bytes;
     if most < 32_764 {
@@ -123,7 +124,7 @@ fn structs_in_memory_have_the_same_layout(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Grids and blocks have three dimensions, with odd sizes among them.
+/// The grids and blocks have up to three dimensions, and some have odd sizes.
 fn every_thread_runs_once(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     for (grid, block) in [
@@ -176,7 +177,7 @@ fn dynamic_shared_memory_has_the_size_asked_for(device: &Device) -> Result<()> {
         kernels.reverse_dynamic(&s, &launch, &mut x)?;
         assert_eq!(s.download(&x)?, reversed(blocks, threads), "{blocks} blocks of {threads}");
     }
-    // The most shared memory that a block may ask for.
+    // This is the most shared memory that a block may ask for.
     let most = device.info().limits.shared_memory_per_block_optin;
     let mut x = s.upload(&(0..64).collect::<Vec<u32>>())?;
     kernels.reverse_dynamic(&s, &Launch::new([1; 3], [64, 1, 1]).shared(most), &mut x)?;
@@ -190,12 +191,13 @@ fn dynamic_shared_memory_has_the_size_asked_for(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Several threads launch one kernel, some with more shared memory than the default limit allows, some with less.
+/// Several threads launch the same kernel at once. Some need more shared memory than the default limit allows, so the
+/// limit must be raised in time.
 fn threads_launch_with_much_and_little_shared_memory_at_once(device: &Device) -> Result<()> {
     let kernels = &Kernels::load(device)?;
     let info = device.info();
     let most = info.limits.shared_memory_per_block_optin;
-    // A second value stands for the same kernel of the driver's, with the same limits.
+    // This second value stands for the same kernel of the driver, so it has the same limits.
     let again = kernels.module().kernel("reverse_dynamic")?;
     assert!(again.occupancy(64, most)? >= 1);
     let between = u32::midpoint(info.limits.shared_memory_per_block, most);
@@ -249,7 +251,7 @@ fn occupancy_is_reported(device: &Device) -> Result<()> {
     assert!(kernel.occupancy(limit, 0)? <= blocks);
     let SuggestedLaunch { blocks: grid, threads_per_block: block } = kernel.suggested_launch(0)?;
     assert!(grid >= 1 && (1..=limit).contains(&block), "{grid} blocks of {block}");
-    // All the shared memory a block may have, and more than that.
+    // We ask for all the shared memory that a block may have, and then for more.
     let most = device.info().limits.shared_memory_per_block_optin - kernel.info().static_shared;
     let few = kernel.occupancy(128, most)?;
     assert!((1..=blocks).contains(&few), "{few} of {blocks}");
@@ -258,7 +260,7 @@ fn occupancy_is_reported(device: &Device) -> Result<()> {
         assert_eq!(kernel.occupancy(threads, shared)?, 0, "{threads} threads, {shared} bytes");
     }
     refused(kernel.suggested_launch(most + 1), ErrorKind::InvalidLaunch, &["step", "shared memory"]);
-    // The suggested launch works.
+    // You can launch what is suggested.
     let s = device.stream()?;
     let mut x = s.full(10_007, 2u32)?;
     kernels.step_with(&s, &Launch::new([grid, 1, 1], [block, 1, 1]), &mut x, 1, 10_007)?;
@@ -328,7 +330,7 @@ fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
             );
         }
     }
-    // Each dimension is within its limit, their product is not.
+    // Each dimension is within its limit, but their product is not.
     let many = [info.limits.max_block[0].min(64), info.limits.max_block[1].min(64), 1];
     if many[0] * many[1] > info.limits.max_threads_per_block {
         let launch = Launch::new([1; 3], many);
@@ -347,14 +349,14 @@ fn limits_are_checked_before_the_driver(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each error of a launch names the kernel and the line, whoever finds the mistake: the launcher, the library before the launch
-/// or the shape on its own.
+/// The launcher, the library or the shape itself may find the mistake. The error must name the kernel and your line in
+/// each case.
 fn refused_launches_name_the_kernel_and_the_line(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let kernels = Kernels::load(device)?;
     let (mut x, nothing) = (s.zeros::<u32>(128)?, Launch::new([0, 1, 1], [128, 1, 1]));
     let (dynamic, too_many) = (Launch::new([1; 3], [64, 1, 1]), Launch::new([1; 3], [1 << 20, 1, 1]));
-    // The launcher needs the shape for the contract here.
+    // Here the launcher already needs the shape, because the contract mentions it.
     let shape = (line!(), kernels.reverse_dynamic(&s, &too_many, &mut x));
     let contract = (line!(), kernels.reverse_dynamic(&s, &dynamic, &mut x));
     let grid = (line!(), kernels.reverse_dynamic(&s, &nothing, &mut x));
@@ -383,7 +385,7 @@ fn contracts_are_checked(device: &Device) -> Result<()> {
     assert_all(&s, &y, 12)
 }
 
-/// The untyped `Kernel::launch` compares its arguments with the kernel's parameters.
+/// The untyped `Kernel::launch` compares your arguments with the kernel's parameters.
 fn arguments_are_checked(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let kernel = kernels.module().kernel("no_contract")?;
@@ -444,8 +446,8 @@ fn attributes_the_device_lacks_are_refused(device: &Device) -> Result<()> {
     assert_all(&s, &x, want)
 }
 
-/// The grid has as many blocks as fit on the device at once; each round reads values that another block wrote in the
-/// round before.
+/// The grid has as many blocks as the device can run at once. In each round a block reads values that another one wrote
+/// in the round before.
 fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     const THREADS: u32 = 128;
     let (kernels, [s]) = kernels_and_streams(device)?;
@@ -455,7 +457,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     let start: Vec<u32> = (0..n as u32).collect();
     let (mut next, mut arrivals) = (s.zeros::<u32>(n)?, s.zeros::<u32>(1)?);
     let mut x = s.upload(&start)?;
-    // The launch does not ask to be cooperative: the kernel's contract says so for it.
+    // You do not have to ask for a cooperative launch, because the kernel's contract does.
     let launch = Launch::new([at_once, 1, 1], [THREADS, 1, 1]);
     let mut want = start;
     for rounds in [1u32, 20, 3] {
@@ -474,7 +476,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
         }
     }
     assert_eq!(s.download(&x)?, want);
-    // With one block more, not all fit on the device at once: the launch is refused instead of waiting for ever.
+    // If there is one block more, the device cannot run all at once. The launch must be refused, because it would hang.
     let too_many = Launch::new([at_once + 1, 1, 1], [THREADS, 1, 1]);
     let refusal = kernels.ring(&s, &too_many, &mut x, &mut next, &mut arrivals, 1, n);
     assert!(refusal.is_err(), "{} blocks are not on the device at once", at_once + 1);
@@ -482,7 +484,7 @@ fn all_blocks_of_a_grid_meet(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// On a device without early launches, the launches simply run in order.
+/// If the device has no early launches, the launches run in order.
 fn early_launches_keep_the_order(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let n = 4096;
@@ -513,7 +515,7 @@ fn warps_report_their_lanes(device: &Device) -> Result<()> {
                 let votes =
                     (first..last).filter(|&other| other < limit).map(|other| 1u64 << (other - first)).sum();
                 let down = if me + 1 < last { me + 1 } else { me };
-                // A lane without a neighbour gets an unspecified value.
+                // If a lane has no neighbour, it may get any value.
                 let other = if me ^ 1 < last { u64::from(me ^ 1) } else { facts[4] };
                 let want = [
                     u64::from(size),

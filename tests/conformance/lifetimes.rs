@@ -1,4 +1,4 @@
-//! Dropping returns at once, nothing is freed while it is in use, and leaking breaks nothing.
+//! You can drop anything at once, and nothing is freed while it is in use. If you leak something, nothing else breaks.
 
 use std::mem;
 use std::sync::mpsc;
@@ -22,7 +22,7 @@ fn a_stream_dropped_in_use_finishes_its_work(device: &Device) -> Result<()> {
     dropped_in_use(device, &kernels, a, &b).map(drop)
 }
 
-/// Drops stream `a` in use, checks that its work is finished all the same, and returns the memory that it wrote.
+/// Drops stream `a` while it is in use, checks that its work still finishes, and returns the memory that it wrote.
 pub(crate) fn dropped_in_use(
     device: &Device,
     kernels: &sync::Kernels,
@@ -34,7 +34,7 @@ pub(crate) fn dropped_in_use(
     let gate = Gate::adding(kernels, &a, &mut x, 1)?;
     kernels.step(&a, &mut x, 2, N)?;
     drop(a);
-    // Making streams lets the library look for streams it can destroy.
+    // When you make a stream, the library looks for streams that it can destroy.
     drop((device.stream()?, device.stream()?));
     let mut y = b.alloc::<u32>(N)?;
     b.copy(&x, &mut y)?;
@@ -50,7 +50,7 @@ fn kernels_dropped_in_use_finish(device: &Device) -> Result<()> {
     a.synchronize()?;
     let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     drop(kernels);
-    // Making a stream lets the library look for things it can destroy. `trim` would, too, but may wait for the device.
+    // When you make a stream, the library looks for what it can destroy. `trim` does too, but may wait for the device.
     drop(device.stream()?);
     gate.open();
     assert_all(&a, &x, 8)
@@ -63,7 +63,7 @@ fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
     a.synchronize()?;
     let gate = Gate::on(&kernels, &a)?;
     for value in 0..20u32 {
-        // The host writes to this memory at once, so the device must not still read it.
+        // The host writes to new pinned memory at once, so the device must not be reading it any more.
         let host = device.pinned_from(&[value; N])?;
         a.copy(&host, &mut x)?;
         kernels.mix(&a, &x, &mut sum, N)?;
@@ -73,7 +73,7 @@ fn freed_pinned_memory_is_not_reused_early(device: &Device) -> Result<()> {
     assert_all(&a, &sum, want)
 }
 
-/// Stream a still uses a block, allocates it again, and stream b uses it.
+/// Stream `a` still uses a block when it allocates it again. Then stream `b` uses it, and must wait.
 fn reuse_on_another_stream_waits(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 7u32)?;
@@ -157,7 +157,7 @@ fn forgotten_streams_break_nothing(device: &Device) -> Result<()> {
     assert_all(&b, &x, want)
 }
 
-/// The host unwinds with a guard alive and work in flight.
+/// The host unwinds while a guard lives and work is pending.
 fn a_panic_leaves_the_device_usable(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| -> Result<()> {
@@ -175,7 +175,7 @@ fn a_panic_leaves_the_device_usable(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The next flag does not get a flag's memory while a kernel watches it.
+/// A new flag must not get the dropped flag's memory as long as a kernel may write it.
 fn flags_live_as_long_as_their_kernels(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let gate = Gate::on(&kernels, &s)?;
@@ -189,7 +189,7 @@ fn flags_live_as_long_as_their_kernels(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Once all handles of a device are dropped, its free memory is as before.
+/// When you have dropped all handles of a device, it must have as much free memory as before.
 fn everything_is_returned(device: &Device) -> Result<()> {
     let work = || -> Result<()> {
         let mine = open_again(device, DeviceOptions::default())?;
@@ -220,9 +220,10 @@ fn everything_is_returned(device: &Device) -> Result<()> {
         (0..3).try_for_each(|_| work())?;
         Ok(before.saturating_sub(device.memory()?.free))
     };
-    // A driver may take more for itself at any time. Memory that handles keep is gone each time.
+    // A driver may take more memory for itself at any time, so one good run is enough. If a handle leaked memory, it
+    // would be missing each time.
     let gone = [gone()?, gone()?, gone()?];
-    // On the CPU this is the whole machine's free memory, which other programs use too.
+    // On the CPU this is the whole machine's free memory, and other programs use it too.
     if device.info().backend != gpustream::BackendName::CPU {
         assert!(gone.iter().any(|bytes| *bytes <= 1 << 20), "{gone:?} bytes are gone");
     }

@@ -1,5 +1,5 @@
-//! Memory of another handle of the device, or of another device, lives as long as something refers to it, even when
-//! the handle is closed.
+//! A graph may refer to memory that belongs to another handle of the device, or to another device. That memory must
+//! live as long as the graph, even if you close the handle.
 
 use std::mem;
 use std::sync::mpsc::{self, Sender};
@@ -16,17 +16,17 @@ tests! {
         a_graph_keeps_host_memory_of_a_closed_handle, a_graph_built_over_two_handles_outlives_both_buffers,
         a_handle_closes_while_a_graph_is_pending,
         a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle, a_handle_closes_inside_a_capture,
-        a_forgotten_graph_harms_nobody, the_closure_of_a_dropped_pending_graph_is_dropped_too,
+        a_forgotten_graph_breaks_nothing, the_closure_of_a_dropped_pending_graph_is_dropped_too,
         the_watcher_of_a_dropped_pending_graph_is_dropped_too,
         closures_of_a_dropped_pending_graph_may_upload, a_handle_opened_later_gets_other_memory;
 }
 
 const ALL: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
-/// Elements of one allocation, large enough for pages of its own.
+/// Elements of one allocation. It is so large that it gets its own pages.
 const N: usize = 1 << 20;
 
-/// Memory that would take the place of memory freed too early; its contents must be intact at the end.
+/// If memory were freed too early, these would get it, so their contents must be intact at the end.
 struct Bystanders {
     vectors: Vec<Vec<u32>>,
     device: Device,
@@ -71,8 +71,8 @@ fn fill_and_copy(s: &Stream, y: &mut Buffer<u32>, seen: &mut Pinned<u32>) -> Res
     s.copy(y, seen)
 }
 
-/// Makes, under each memory policy, a graph of `device` over memory of a handle that is closed before the graph is
-/// launched.
+/// Makes a graph over memory of another handle, closes that handle, and launches the graph. Does so under each memory
+/// policy.
 fn under_each(
     device: &Device,
     policies: &[PoolPolicy],
@@ -105,7 +105,7 @@ fn a_captured_graph_keeps_memory_of_a_closed_handle(device: &Device) -> Result<(
 }
 
 fn a_set_node_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
-    // CUDA refuses to put memory of the driver's pool into a copy that was made for other memory.
+    // CUDA does not let you set a copy to memory from the driver's pool if it was made for other memory.
     let policies =
         if device.info().backend == gpustream::BackendName::CPU { &ALL[..] } else { &[ALL[0], ALL[2]] };
     under_each(device, policies, |s, y, seen| {
@@ -145,7 +145,7 @@ fn a_child_keeps_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     })
 }
 
-/// The memory is pinned, write-combined, registered or managed.
+/// The host memory is pinned, write-combined, registered or managed.
 fn a_graph_keeps_host_memory_of_a_closed_handle(device: &Device) -> Result<()> {
     fn captured(s: &Stream, x: &mut Buffer<u32>, host: &mut impl AsViewMut<u32>) -> Result<Graph> {
         s.capture(|s| {
@@ -208,7 +208,7 @@ fn a_graph_built_over_two_handles_outlives_both_buffers(device: &Device) -> Resu
     Ok(())
 }
 
-/// Closing the handle waits for the run; its memory lives until the graph is dropped.
+/// When you close the handle, that waits for the run. The memory still lives until you drop the graph.
 fn a_handle_closes_while_a_graph_is_pending(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut seen = device.pinned::<u32>(N)?;
@@ -237,12 +237,12 @@ fn a_graph_dropped_while_pending_keeps_memory_of_a_closed_handle(device: &Device
         let (_other, mut y) = another_handle(device)?;
         s.capture(|s| fill_and_copy(s, &mut y, &mut seen))?
     };
-    // Allocated early, since a driver's allocation may wait for the kernel.
+    // We allocate early, because an allocation by the driver may wait for the kernel.
     let bystanders = Bystanders::new(device)?;
     let gate = Gate::on(&kernels, &s)?;
     graph.launch(&s)?;
     drop(graph);
-    // Making a stream lets the library look for things it can destroy.
+    // When you make a stream, the library looks for what it can destroy.
     drop(device.stream()?);
     gate.open();
     assert!(*seen.read()? == vec![7; N]);
@@ -256,7 +256,7 @@ fn a_handle_closes_inside_a_capture(device: &Device) -> Result<()> {
     let (other, mut y) = another_handle(device)?;
     let graph = s.capture(|s| {
         fill_and_copy(s, &mut y, &mut seen)?;
-        // Another thread closes the handle, since this one may not wait while it captures.
+        // Another thread closes the handle, because this one must not wait while it captures.
         thread::spawn(move || drop((y, other))).join().unwrap();
         Ok(())
     })?;
@@ -268,7 +268,7 @@ fn a_handle_closes_inside_a_capture(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn a_forgotten_graph_harms_nobody(device: &Device) -> Result<()> {
+fn a_forgotten_graph_breaks_nothing(device: &Device) -> Result<()> {
     let s = device.stream()?;
     {
         let (_other, mut y) = another_handle(device)?;
@@ -282,7 +282,8 @@ fn a_forgotten_graph_harms_nobody(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The later handle gets other memory while a graph holds that of a closed one, and still works once the graph is gone.
+/// While a graph holds a closed handle's memory, a new handle must get other memory. It must still work once the graph
+/// is gone.
 fn a_handle_opened_later_gets_other_memory(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (graph, address) = {
@@ -318,7 +319,8 @@ fn the_watcher_of_a_dropped_pending_graph_is_dropped_too(device: &Device) -> Res
     })
 }
 
-/// A later call finds that the graph is done, and may hold locks then: an upload holds that of its stream's memory.
+/// The library notices only in a later call that the graph is done, and may hold locks then. For example, an upload
+/// holds the lock on its stream's memory.
 fn closures_of_a_dropped_pending_graph_may_upload(device: &Device) -> Result<()> {
     struct Uploading(Weak<Stream>, Sender<bool>);
     impl Drop for Uploading {
@@ -353,7 +355,7 @@ fn closures_of_a_dropped_pending_graph_may_upload(device: &Device) -> Result<()>
     })
 }
 
-/// They may own the last handle of the graph's own device, while other work of the context still runs.
+/// The values may own the graph's device, and other work on the context is still running.
 fn values_of_a_dropped_pending_graph_are_dropped(
     device: &Device,
     record: impl FnOnce(&Stream, (Pinned<u32>, Arc<()>)) -> Result<()>,

@@ -1,4 +1,4 @@
-//! The conformance suite: every test on every backend.
+//! The conformance suite runs every test on every backend.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 

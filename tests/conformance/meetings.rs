@@ -1,4 +1,5 @@
-//! Kernels whose threads meet mean the same whether the threads run together, as loops, or on stacks of their own.
+//! The threads of a block may run together, as loops, or each on its own stack. Kernels with barriers and shuffles must
+//! mean the same in all three cases.
 
 use conformance::meetings::{Kernels, Nonconst};
 use conformance::with_stream;
@@ -81,7 +82,7 @@ fn votes_count_the_threads_that_are_left(device: &Device) -> Result<()> {
                 i32::from(warp.clone().any(|lane| lane % 32 == 7)),
                 i32::from(warp.clone().all(|lane| lane < 40)),
                 warp.clone().filter(|lane| lane % 5 == 0).fold(0, |votes, lane| votes | 1 << (lane % 32)),
-                // The result of a lane that is gone is not defined.
+                // The other lane has left, so you may get any value.
                 if third < stays { value(third) + 1 } else { got[6] },
                 up(1) + up(2),
             ];
@@ -329,7 +330,7 @@ fn values_are_kept_beside_a_branch(device: &Device) -> Result<()> {
         kernels.kept(&s, &Launch::new([1; 3], [block as u32, 1, 1]), &s.upload(&x)?, &mut out, rounds)?;
         let mut expected = x.clone();
         for (i, want) in expected.iter_mut().enumerate().filter(|(i, _)| i / 32 % 2 == 1) {
-            // From the second round on both neighbours have the sum.
+            // From the second round on, both neighbours have the sum.
             let pair = x[i] + x.get(i ^ 1).copied().unwrap_or(0);
             let alone = x.get(i ^ 1).is_none();
             let sum = if alone || rounds == 0 { x[i] } else { pair << (rounds - 1) };
@@ -394,7 +395,7 @@ fn parameters_are_each_threads_own(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A number that `in_registers` computes with; all results are whole numbers that each type holds, modulo 2^32.
+/// A number that `in_registers` can compute with. All results are whole numbers that each type can hold, modulo 2^32.
 trait Number: Copy + PartialEq + std::fmt::Debug {
     fn of(number: i32) -> Self;
     fn launch(s: &Stream, kernels: &Kernels, block: [u32; 3], x: &[Self], stays: u32) -> Result<Vec<Self>>;
@@ -418,7 +419,7 @@ macro_rules! numbers {
 }
 numbers!(i32, u32, f32, f64, i64);
 
-/// Returns what the threads of one warp find, with `stays` threads in the block.
+/// Returns what the threads of one warp find if the block has `stays` threads.
 fn found_by_shuffles(x: &[i32], stays: usize) -> Vec<[i32; 6]> {
     let lanes = 0..32usize;
     let (most, at) = lanes.clone().map(|lane| (x[lane], lane)).max().unwrap_or_default();

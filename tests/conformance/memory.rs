@@ -1,4 +1,4 @@
-//! Allocation, reuse of memory, statistics, and running out of memory.
+//! Allocation, reuse, statistics, and what happens if there is no memory left.
 
 use bytemuck::{Pod, Zeroable};
 use conformance::{Gate, assert_all, kernels_and_streams, open_again, refused, sync, tests};
@@ -9,10 +9,12 @@ use gpustream::{
 
 tests! {
     Plain: freed_memory_is_reused, statistics_add_up, trimming_returns_what_is_free,
-        too_much_is_an_error_and_less_still_works, what_there_is_no_room_for_is_said_once, lengths_that_overflow_are_refused,
-        elements_of_no_size_may_be_as_many_as_in_a_vector, duplicates_have_memory_of_their_own, views_are_cast,
-        memory_names_its_elements, allocating_operations_are_named, options_at_their_extremes_work,
-        allocations_are_aligned, every_alignment_is_kept, a_limit_counts_all_that_is_the_devices, free_and_total_memory_are_reported, handles_of_one_device_share_its_memory;
+        too_much_is_an_error_and_less_still_works, out_of_memory_errors_say_each_fact_once,
+        lengths_that_overflow_are_refused, elements_of_size_zero_may_be_as_many_as_in_a_vector,
+        duplicates_have_memory_of_their_own, views_are_cast, memory_names_its_elements,
+        allocating_operations_are_named, options_at_their_extremes_work, allocations_are_aligned,
+        every_alignment_is_kept, a_limit_counts_all_that_is_the_devices, free_and_total_memory_are_reported,
+        handles_of_one_device_share_its_memory;
 }
 
 fn freed_memory_is_reused(device: &Device) -> Result<()> {
@@ -88,7 +90,7 @@ fn allocations_are_aligned(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn what_there_is_no_room_for_is_said_once(device: &Device) -> Result<()> {
+fn out_of_memory_errors_say_each_fact_once(device: &Device) -> Result<()> {
     let once = |result: Result<()>, bytes: usize| {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
@@ -116,7 +118,7 @@ fn what_there_is_no_room_for_is_said_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The table is `DeviceOptions::memory_limit`'s.
+/// `DeviceOptions::memory_limit` has a table of what counts.
 fn a_limit_counts_all_that_is_the_devices(device: &Device) -> Result<()> {
     const MIB: usize = 1 << 20;
     let device = open_again(device, DeviceOptions::default().memory_limit(16 * MIB as u64))?;
@@ -125,7 +127,7 @@ fn a_limit_counts_all_that_is_the_devices(device: &Device) -> Result<()> {
     refused(s.alloc::<u8>(17 * MIB).map(drop));
     if device.info().features.managed_memory {
         refused(device.managed::<u8>(17 * MIB).map(drop));
-        // What is freed can be had again, by each kind from each other.
+        // You can allocate what was freed, even if it was another kind of memory.
         drop(device.managed::<u8>(12 * MIB)?);
     }
     for _ in 0..2 {
@@ -142,24 +144,25 @@ fn a_limit_counts_all_that_is_the_devices(device: &Device) -> Result<()> {
             refused(device.alloc_shared::<u8>(17 * MIB).map(drop));
             let shared = device.alloc_shared::<u8>(12 * MIB)?;
             refused(s.alloc::<u8>(6 * MIB).map(drop));
-            // Other handles of the memory take no more of it.
+            // Other handles of the same memory must not count again.
             // SAFETY: the memory is not used.
             let same = unsafe { device.import::<u8>(&shared.export()?) }?;
             drop((shared, same));
         }
         drop(s.full(12 * MIB, 1u8)?);
     }
-    // That is the host's.
+    // This memory is on the host, so it does not count.
     let _pinned = (device.pinned::<u8>(20 * MIB)?, device.register(vec![0u8; 20 * MIB])?);
     drop(s.full(12 * MIB, 1u8)?);
     Ok(())
 }
 
-/// A type may want a whole page. Whether that works is no matter of what lay free, of the pool, or of the kind of memory.
+/// A type may need the alignment of a whole page. It must get it whatever was free before, with each pool and in each
+/// kind of memory.
 fn every_alignment_is_kept(device: &Device) -> Result<()> {
     for pool in [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled] {
         let device = open_again(device, DeviceOptions::default().pool(pool))?;
-        // Memory of this kind begins in different places from now on.
+        // After these, memory of the same kind no longer begins at a round address.
         let _odd = [device.pinned::<u8>(100)?, device.pinned::<u8>(600)?];
         lie_aligned::<Aligned32>(&device)?;
         lie_aligned::<Aligned512>(&device)?;
@@ -219,7 +222,7 @@ fn lie_aligned<T: Pod + PartialEq + std::fmt::Debug>(device: &Device) -> Result<
         assert_eq!(*pinned.read()?, vec![value; len]);
         kept.push((pinned, combined, full, uploaded));
     }
-    // Memory of a recording, twice, so that the second buffer gets what the first one had.
+    // We allocate twice inside a recording, so that the second buffer gets the first one's memory.
     let graph = s.capture(|s| {
         for _ in 0..2 {
             let _small = s.alloc::<u8>(100)?;
@@ -230,7 +233,7 @@ fn lie_aligned<T: Pod + PartialEq + std::fmt::Debug>(device: &Device) -> Result<
         Ok(())
     })?;
     graph.launch(&s)?;
-    // A pipeline keeps its pieces' memory for elements of other types.
+    // A pipeline keeps its memory, and may use it for elements of another type.
     let mut pipeline = device.pipeline().chunks(2);
     pipeline.in_place([&mut device.pinned::<u8>(2 * size_of::<T>())?], |_, _| Ok(()))?;
     pipeline.in_place([&mut kept[2].0], |_, [piece]| {
@@ -252,7 +255,7 @@ fn free_and_total_memory_are_reported(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Two handles of one device share its memory, and each keeps its own statistics.
+/// Two handles of one device share its memory, but each has its own statistics.
 fn handles_of_one_device_share_its_memory(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let other = open_again(device, DeviceOptions::default())?;
@@ -263,17 +266,17 @@ fn handles_of_one_device_share_its_memory(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     let mut y = theirs.full(1000, 2u32)?;
     kernels.add_when(&mine, gate.flag(), &mut x, 1, 1000)?;
-    // Their streams are ordered like streams of one handle.
+    // Streams of two handles are ordered like streams of one.
     theirs.copy(&x, &mut y)?;
     assert!(!theirs.is_done()?);
     gate.open();
     assert_eq!(theirs.download(&y)?, [2; 1000]);
     kernels.mix(&mine, &y, &mut x, 1000)?;
     assert_eq!(theirs.download(&x)?, [12; 1000]);
-    // The memory is freed after the last use by either handle.
+    // We drop memory while the other handle still uses it.
     let late = Gate::copying(&kernels, &mine, &y, &mut x)?;
     drop(y);
-    // The drop of the other device's last handle waits for its work, and for other work on its memory.
+    // When we drop the other device's last handle, that waits for its work, and for other work on its memory.
     late.open();
     drop((theirs, other));
     assert_all(&mine, &x, 2)
@@ -284,7 +287,7 @@ fn duplicates_have_memory_of_their_own(device: &Device) -> Result<()> {
     let gate = Gate::new(device)?;
     let mut x = s.full(1000, 1u32)?;
     kernels.add_when(&s, gate.flag(), &mut x, 1, 1000)?;
-    // Duplicates are ordered by the memory they touch, like any copy.
+    // A duplicate is ordered by the memory that it touches, like any copy.
     let whole = other.duplicate(&x)?;
     let part = other.duplicate(&x.slice(10..20)?)?;
     s.fill(&mut x, 9)?;
@@ -323,7 +326,7 @@ fn views_are_cast(device: &Device) -> Result<()> {
     );
     refused(x.cast::<()>(), ErrorKind::InvalidArgument, &["`()` has no size"]);
 
-    // A host guard needs the alignment of a Rust reference, and every element must have been written.
+    // A host guard returns a Rust reference, so the memory must be aligned and every element must have been written.
     let mut host = device.pinned_from(&[1u8, 0, 2, 0, 3, 0, 4, 0, 5])?;
     assert_eq!(*host.slice(..8)?.cast::<u16>()?.read()?, [1, 2, 3, 4]);
     refused(host.slice(1..5)?.cast::<u16>(), ErrorKind::InvalidArgument, &["a multiple of 2 bytes"]);
@@ -362,8 +365,8 @@ fn allocating_operations_are_named(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A vector of such elements can have `usize::MAX` of them.
-fn elements_of_no_size_may_be_as_many_as_in_a_vector(device: &Device) -> Result<()> {
+/// A vector can have `usize::MAX` such elements.
+fn elements_of_size_zero_may_be_as_many_as_in_a_vector(device: &Device) -> Result<()> {
     const MOST: usize = usize::MAX;
     let s = device.stream()?;
     let values = vec![(); MOST];
@@ -383,7 +386,7 @@ fn elements_of_no_size_may_be_as_many_as_in_a_vector(device: &Device) -> Result<
         .chunks(3)
         .map(&[(); 10], &mut output, |s, piece| s.copy(&piece.input, &mut piece.output))?;
 
-    // More elements go through a pipeline than a number holds.
+    // So many elements go through the pipeline that their number would overflow.
     let (mut pieces, mut done) = (0, Vec::new());
     let source = |piece: &mut [()]| {
         pieces += 1;

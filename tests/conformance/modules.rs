@@ -1,13 +1,14 @@
-//! Loading kernels, and the errors of images that cannot be loaded.
+//! How kernels are loaded, and what you are told if an image cannot be.
 
 use conformance::{args, assert_all, refused, sync, tests};
 use gpustream::codegen::{self, Checksum};
 use gpustream::{Device, ErrorKind, Image, ModuleSource, ParamInfo, Result, Source};
 
 tests! {
-    Plain: an_unknown_kernel_is_refused, parameters_that_differ_are_refused, images_for_other_devices_are_refused,
-        a_module_without_images_is_refused, damaged_images_are_refused, an_image_of_another_build_is_refused,
-        source_that_does_not_compile_is_refused, a_module_can_be_loaded_twice, loading_works_after_failures;
+    Plain: an_unknown_kernel_is_refused, parameters_that_differ_are_refused,
+        images_for_other_devices_are_refused, a_module_without_images_is_refused, damaged_images_are_refused,
+        an_image_of_another_build_is_refused, source_that_does_not_compile_is_refused,
+        a_module_can_be_loaded_twice, loading_works_after_failures;
 }
 
 fn an_unknown_kernel_is_refused(device: &Device) -> Result<()> {
@@ -58,7 +59,7 @@ fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Returns the method and the variable that name a build's targets for the device's backend.
+/// Returns the method and the variable that choose targets for the device's backend.
 fn how_to_build_for(device: &Device) -> (&'static str, &'static str) {
     match device.info().backend.as_str() {
         "cuda" => ("cuda_arch", "GPUSTREAM_CUDA_ARCHS"),
@@ -97,7 +98,7 @@ fn damaged_images_are_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// An embedded image is compared with the checksum in the bindings before any loader gets it.
+/// We must compare an embedded image with the checksum in the bindings before any loader gets it.
 fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
     static CHECKSUMS: [Checksum; 1] =
         [Checksum::new("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")];
@@ -128,7 +129,7 @@ fn source_that_does_not_compile_is_refused(device: &Device) -> Result<()> {
     // SAFETY: the source has no image, and its text does not compile.
     let Err(error) = (unsafe { device.load_module(&source) }) else { panic!("it compiled") };
     match error.kind() {
-        // The backend, or this machine, has no run-time compiler.
+        // There may be no run-time compiler on this machine, or none for this backend.
         ErrorKind::NoImageForDevice => assert!(error.message().contains("wrong"), "{error}"),
         ErrorKind::InvalidModule => assert!(error.message().contains("undeclared_thing"), "{error}"),
         _ => panic!("{error:?}"),

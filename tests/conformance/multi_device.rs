@@ -1,6 +1,6 @@
-//! Several devices of one backend: events, waits, tracking and copies between them.
+//! Events, waits, tracking and copies between several devices of one backend.
 //!
-//! The CPU backend presents several devices; a GPU backend with one device is skipped.
+//! The CPU backend pretends to have several devices. If a GPU backend has only one, it is skipped.
 
 use conformance::{Gate, assert_all, next, refused, sync, tests};
 use gpustream::{CopyBatch, Device, ErrorKind, Pitched, Result, WaitValue};
@@ -8,33 +8,34 @@ use gpustream::{CopyBatch, Device, ErrorKind, Pitched, Result, WaitValue};
 use crate::flags::waits_for_flags;
 
 tests! {
-    Several if has_others: halving_over_all_devices_gives_one_value, waits_order_devices, tracking_orders_devices,
-        copies_between_devices_arrive, memory_dropped_in_use_elsewhere_stays_until_then,
-        graphs_stay_on_their_device, boxes_between_devices_arrive, batches_stay_on_their_device;
+    Several if has_others: halving_over_all_devices_gives_one_value, waits_order_devices,
+        tracking_orders_devices, copies_between_devices_arrive,
+        memory_dropped_in_use_elsewhere_stays_until_then, graphs_stay_on_their_device,
+        boxes_between_devices_arrive, batches_stay_on_their_device;
     Several if has_others, waits_for_flags: flags_order_devices;
 }
 
 const N: usize = 3000;
 
-/// Returns all devices of this one's backend.
+/// Returns all devices that belong to the same backend.
 fn devices(device: &Device) -> Vec<Device> {
     let backend = device.info().backend;
     Device::all().into_iter().flatten().filter(|other| other.info().backend == backend).collect()
 }
 
-/// Returns whether this device's backend has several.
+/// Returns true if this backend has several devices.
 pub(crate) fn has_others(device: &Device) -> bool {
     devices(device).len() > 1
 }
 
-/// Returns the first two devices of a backend that has several.
+/// Returns the first two devices.
 pub(crate) fn two_devices(device: &Device) -> [Device; 2] {
     let mut devices = devices(device);
     devices.truncate(2);
     devices.try_into().expect("the backend has others")
 }
 
-/// Combines one vector of each device pairwise, until one device has the result.
+/// Each device has a vector. We combine them in pairs until one device has the result.
 fn halving_over_all_devices_gives_one_value(device: &Device) -> Result<()> {
     let devices = devices(device);
     let streams = devices.iter().map(Device::stream).collect::<Result<Vec<_>>>()?;
@@ -148,7 +149,7 @@ fn boxes_between_devices_arrive(device: &Device) -> Result<()> {
         want[10 * (2 + row) + 1..][..5].copy_from_slice(&values[20 * (4 + row) + 3..][..5]);
     }
     assert_eq!(b.download(&y)?, want);
-    // Two planes of three rows, each plane of five rows in one array and of ten in the other.
+    // Two planes of three rows each. A plane has five rows in one array and ten in the other.
     a.copy_box(&y, Pitched::new_3d(10, 5), &mut z, Pitched::new_3d(20, 10).at_plane(7, 1, 2), [10, 3, 2])?;
     let mut there = vec![0; 800];
     for (plane, row) in (0..2).flat_map(|plane| (0..3).map(move |row| (plane, row))) {
@@ -203,7 +204,7 @@ fn batches_stay_on_their_device(device: &Device) -> Result<()> {
         }
         refused(a.copy_batch(batch), ErrorKind::DeviceMismatch, &["copy 0", "between devices with `copy`"]);
     }
-    // Pinned memory is every device's.
+    // Pinned memory does not belong to one device.
     let mut batch = CopyBatch::new();
     batch.add(&host, &mut y)?;
     a.copy_batch(batch)?;

@@ -73,7 +73,7 @@ fn a_download_arrives(device: &Device) -> Result<()> {
     let mut x = s.full(N, 1u32)?;
     let gate = Gate::adding(&kernels, &s, &mut x, 1)?;
     let download = s.download_async(&x.slice(10..20)?)?;
-    // The download keeps its place in the stream's order.
+    // The download keeps its place in the stream, so it must not see this fill.
     s.fill(&mut x, 9)?;
     drop(x);
     gate.open();
@@ -83,7 +83,7 @@ fn a_download_arrives(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Runs a job of several stages on a stream of its own.
+/// Runs a job of several stages on its own stream.
 pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) -> Result<()> {
     let s = device.stream()?;
     let mut x = s.full(N, seed)?;
@@ -95,7 +95,7 @@ pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) 
         s.synchronize_async().await?;
         s.copy(&x, &mut host)?;
         host.synchronize_async().await?;
-        // The guard is dropped before the next await, since it must stay on its thread.
+        // We drop the guard before the next await, because a guard must stay on its thread.
         assert_eq!(host.read()?[N - 1], want);
         s.record()?.synchronize_async().await?;
     }
@@ -133,7 +133,7 @@ fn futures_resolve_on_smol(device: &Device) -> Result<()> {
     })
 }
 
-/// The futures cover the work that was submitted before them.
+/// A future covers only the work that was submitted before it.
 fn later_work_does_not_delay_a_future(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
@@ -172,7 +172,7 @@ fn a_future_waits_for_its_streams_earlier_waits(device: &Device) -> Result<()> {
     assert_all(&b, &x, 1)
 }
 
-/// The order in which the futures are polled does not matter.
+/// You may poll the futures in any order.
 fn a_future_ignores_its_streams_later_waits(device: &Device) -> Result<()> {
     let (kernels, [a, s]) = kernels_and_streams(device)?;
     let (first, second) = (Gate::new(device)?, Gate::new(device)?);
@@ -204,7 +204,7 @@ fn finished_work_resolves_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Stream, buffer, event and device handle are dropped before the futures.
+/// We drop the stream, the buffer, the event and the device's handle before the futures.
 fn futures_outlive_everything(device: &Device) -> Result<()> {
     let device = conformance::open_again(device, gpustream::DeviceOptions::default())?;
     let gate = Gate::new(&device)?;
@@ -233,7 +233,7 @@ fn a_pending_future_reports_a_later_panic(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A future may move to another task between polls; the task of the last poll is woken.
+/// You may move a future to another task between polls. The task that polled last must be woken.
 fn the_last_waker_is_woken(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let gate = Gate::on(&kernels, &s)?;
@@ -250,8 +250,8 @@ fn the_last_waker_is_woken(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The waker's destructor waits for work that only the thread that polls events can report, while the waker's own
-/// future is ready too.
+/// The waker's destructor waits for work. Only the thread that polls events can report that work, and the waker's own
+/// future is ready too. So that thread must be free while the destructor runs.
 fn a_waker_may_wait_when_dropped(device: &Device) -> Result<()> {
     type Once = Box<dyn FnOnce() -> Result<()> + Send>;
     struct Waits(Mutex<Option<Once>>, Arc<AtomicBool>);
@@ -284,13 +284,13 @@ fn a_waker_may_wait_when_dropped(device: &Device) -> Result<()> {
     assert!(Pin::new(&mut finished).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(waker);
     assert!(!waited.load(Ordering::SeqCst));
-    // The future holds the only reference to the waker, and this poll replaces it.
+    // Only the future refers to the waker, and this poll replaces it.
     let _ = is_pending(&mut finished);
     assert!(waited.load(Ordering::SeqCst));
     block_on(finished)
 }
 
-/// The futures resolve in the order in which their streams may go on.
+/// The futures resolve in the same order as their streams go on.
 fn futures_of_many_streams_resolve(device: &Device) -> Result<()> {
     let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     let mut doors = Vec::new();
@@ -307,7 +307,7 @@ fn futures_of_many_streams_resolve(device: &Device) -> Result<()> {
         futures.push(finished);
         doors.push(open);
     }
-    // The drivers may run all host functions on one thread, in the order of submission.
+    // A driver may run all host functions on one thread, so we release them in the order of submission.
     for (door, future) in doors.into_iter().zip(futures) {
         drop(door);
         block_on(future)?;

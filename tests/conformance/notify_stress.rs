@@ -1,4 +1,5 @@
-//! Futures are dropped, forgotten or numerous, executors panic, and devices fail: no other future suffers or hangs.
+//! You may drop or forget futures or have thousands of them, executors may panic, and devices may fail. No other future
+//! may hang or be disturbed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +15,8 @@ use gpustream::{Buffer, Device, ErrorKind, Result, Stream};
 use crate::notify::{Woken, job};
 
 tests! {
-    Plain: dropped_futures_harm_nobody, forgotten_futures_harm_nobody, a_panicking_waker_harms_nobody_else;
+    Plain: dropped_futures_disturb_no_others, forgotten_futures_disturb_no_others,
+        a_panicking_waker_disturbs_no_other_future;
     Isolated: ten_thousand_pending_futures_take_no_threads, a_fault_resolves_everything;
 }
 
@@ -35,7 +37,7 @@ fn each_kind(device: &Device, s: &Stream, x: &Buffer<u32>) -> Result<[Pending; 4
     ])
 }
 
-/// Makes two futures of each kind, of which the second was polled.
+/// Makes two futures of each kind, and polls the second ones.
 fn polled_and_not(
     device: &Device,
     s: &Stream,
@@ -49,7 +51,7 @@ fn polled_and_not(
     Ok(futures)
 }
 
-fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
+fn dropped_futures_disturb_no_others(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 1u32)?;
     let gate = Gate::on(&kernels, &s)?;
@@ -65,8 +67,8 @@ fn dropped_futures_harm_nobody(device: &Device) -> Result<()> {
     assert_all(&s, &x, 1)
 }
 
-/// The memory that a forgotten download fills is never allocated again.
-fn forgotten_futures_harm_nobody(device: &Device) -> Result<()> {
+/// The memory that a forgotten download fills must never be allocated again.
+fn forgotten_futures_disturb_no_others(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let x = s.full(N, 1u32)?;
     s.synchronize()?;
@@ -84,12 +86,12 @@ fn forgotten_futures_harm_nobody(device: &Device) -> Result<()> {
     for other in &others {
         assert_eq!(*other.read()?, [5; N]);
     }
-    // Forgotten futures are resolved like any other.
+    // A forgotten future is resolved like any other.
     until(|| Ok(Arc::strong_count(&woken) == 1 && woken.0.load(Ordering::SeqCst)))
 }
 
-/// A waker that panics when it is woken does not disturb other futures.
-fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
+/// A waker panics when it is woken. That must not disturb other futures.
+fn a_panicking_waker_disturbs_no_other_future(device: &Device) -> Result<()> {
     struct Panics(AtomicBool);
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -119,7 +121,7 @@ fn a_panicking_waker_harms_nobody_else(device: &Device) -> Result<()> {
     until(|| Ok(waker.0.load(Ordering::SeqCst)))?;
     block_on(last)?;
     futures.into_iter().try_for_each(block_on)?;
-    // Later futures are not disturbed either.
+    // Later futures must not be disturbed either.
     let gate = Gate::on(&kernels, &streams[0])?;
     let mut finished = streams[0].synchronize_async();
     assert!(is_pending(&mut finished));
@@ -155,7 +157,7 @@ fn ten_thousand_pending_futures_take_no_threads(device: &Device) -> Result<()> {
             before = threads();
         }
     }
-    // The CPU backend may have added threads for the streams, but none for the futures.
+    // The CPU backend may have added threads for the streams, but there must be none for the futures.
     assert!(threads() <= before + 8, "{before} threads became {}", threads());
     gate.open();
     futures.into_iter().try_for_each(block_on)?;
@@ -166,7 +168,7 @@ fn ten_thousand_pending_futures_take_no_threads(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Every future resolves with the error: none hangs, and none reports success.
+/// Every future must resolve with the error. None may hang, and none may report success.
 fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     let (kernels, broken) = (sync::Kernels::load(device)?, faulty::Kernels::load(device)?);
     let streams = (0..8).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
@@ -183,7 +185,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
         let (s, x) = (&streams[round % 8], &mut buffers[round % 8]);
         s.wait(&event)?;
         kernels.step(s, x, 1, N)?;
-        // All streams write to each piece of memory, so its futures have that many points to wait for.
+        // All streams write to each piece of memory, so its futures must wait for all of them.
         s.copy(x, &mut hosts[round / 8 % 8].slice_mut(round % 8 * N..(round % 8 + 1) * N)?)?;
         let mut future: Pending = match round / 8 % 4 {
             0 => Box::pin(s.synchronize_async()),
@@ -197,7 +199,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
         assert!(is_pending(&mut future));
         futures.push(future);
     }
-    // The value of this adopted stream is dropped before the fault.
+    // We drop the value of this adopted stream before the fault.
     // SAFETY: the owner of the stream outlives the value.
     let adopted = unsafe { device.stream_from_raw(streams[7].as_raw()) };
     adopted.copy(&buffers[7], &mut late)?;
@@ -209,7 +211,7 @@ fn a_fault_resolves_everything(device: &Device) -> Result<()> {
     for future in futures {
         refused(block_on(future), ErrorKind::DeviceLost, &[]);
     }
-    // The one thread that resolves all futures still works.
+    // One thread resolves all futures, and it must still work.
     for (s, host) in streams.iter().zip(&hosts) {
         refused(block_on(s.synchronize_async()), ErrorKind::DeviceLost, &[]);
         refused(block_on(host.synchronize_async()), ErrorKind::DeviceLost, &[]);

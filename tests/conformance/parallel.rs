@@ -1,4 +1,4 @@
-//! Closures that the CPU device's workers run in parts; the other devices refuse them.
+//! The CPU device's workers can run a closure in parts. Other devices refuse that.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ fn runs_no_closures_in_parts(device: &Device) -> bool {
     !runs_closures_in_parts(device)
 }
 
-/// In checked mode one worker runs an operation.
+/// Returns true if two workers can share an operation. In checked mode only one worker runs it.
 fn has_two_workers(device: &Device) -> bool {
     runs_closures_in_parts(device)
         && device.info().multiprocessors > 1
@@ -53,7 +53,7 @@ fn step(stream: &Stream, x: &mut Buffer<u32>, value: u32, parts: u32) -> Result<
 
 /// Runs a closure that touches no memory.
 fn parts(stream: &Stream, count: u32, closure: impl Fn(Part) + Send + Sync + 'static) -> Result<()> {
-    // SAFETY: the closure touches no memory of the library's.
+    // SAFETY: the closure touches no memory of the library.
     unsafe { stream.external_parallel("parts", (), count, move |part, ()| closure(part)) }
 }
 
@@ -73,13 +73,13 @@ fn parts_cover_the_elements_once(device: &Device) -> Result<()> {
         seen.sort_unstable();
         assert_eq!(*seen, (0..count).map(|index| (index, count)).collect::<Vec<_>>());
     }
-    // A stream on one worker runs the parts one after the other.
+    // If a stream has only one worker, it runs the parts one after the other.
     let narrow = device.stream_with(StreamOptions::default().multiprocessors(1))?;
     step(&narrow, &mut x, 5, 9)?;
     assert_all(&narrow, &x, next(want, 5))
 }
 
-/// Each part waits until the other one has begun.
+/// Each part waits until the other one has begun, so they must run at the same time.
 fn parts_run_on_several_workers_at_once(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     for _ in 0..20 {
@@ -106,7 +106,7 @@ fn parts_keep_to_the_order_of_streams(device: &Device) -> Result<()> {
     let gate = Gate::on(&kernels, &a)?;
     kernels.step(&a, &mut x, 2, N)?;
     step(&a, &mut x, 3, 16)?;
-    // Another stream's copy waits for all parts, and these for the copy of yet another operation.
+    // Another stream's copy must wait for all parts. Later parts must wait for that copy.
     b.copy(&x, &mut y)?;
     step(&b, &mut x, 4, 16)?;
     kernels.step(&a, &mut x, 5, N)?;
@@ -223,7 +223,7 @@ fn a_step_runs_the_closure_of_each_run(device: &Device) -> Result<()> {
 }
 
 fn closures_are_dropped_after_their_last_part(device: &Device) -> Result<()> {
-    /// Tells that it is dropped, and how many parts had ended.
+    /// Reports when it is dropped, and how many parts had ended.
     struct Told(mpsc::Sender<(u32, bool)>, AtomicU32, Buffer<u32>);
     impl Drop for Told {
         fn drop(&mut self) {
@@ -243,7 +243,7 @@ fn closures_are_dropped_after_their_last_part(device: &Device) -> Result<()> {
     };
     parts(&s, 9, closure()?)?;
     assert_eq!(dropped.recv().unwrap(), (9, false));
-    // A graph that is dropped while its launch is pending.
+    // Now we drop a graph while its launch is pending.
     let own = closure()?;
     let graph = s.capture(|s| parts(s, 9, own))?;
     let gate = Gate::on(&kernels, &s)?;
@@ -254,7 +254,7 @@ fn closures_are_dropped_after_their_last_part(device: &Device) -> Result<()> {
     s.synchronize()?;
     device.trim();
     assert_eq!(dropped.recv().unwrap().0, 9);
-    // Refused calls drop the closure at once.
+    // If a call is refused, the closure is dropped at once.
     refused(parts(&s, 0, closure()?), ErrorKind::InvalidArgument, &["0 parts"]);
     assert_eq!(dropped.try_recv().unwrap(), (0, true));
     let strict = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;

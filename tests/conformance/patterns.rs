@@ -1,4 +1,5 @@
-//! Patterns of existing CUDA and HIP kernels mean the same on every backend, by a plain Rust reference for each.
+//! Patterns that existing CUDA and HIP kernels use must mean the same on every backend. We compare each with plain
+//! Rust.
 
 use conformance::patterns::{Kernels, Operation, Particles, Vec_float_3};
 use conformance::{Random, assert_all};
@@ -7,11 +8,12 @@ use gpustream::{Device, Launch, Result, Stream};
 conformance::tests! {
     Plain: shared_memory_holds_several_arrays, a_lock_keeps_steps_together, atomics_of_a_warp_are_one,
         strides_cover_any_grid, buffers_take_turns, tables_are_looked_up, structs_of_arrays_lead_to_memory,
-        bits_are_mixed, four_elements_move_at_once, volatile_memory_sums_a_warp, device_functions_call_themselves,
-        functions_are_called_by_pointer, unions_show_bytes, counts_of_blocks_are_merged, tiles_are_transposed,
-        neighbours_are_shared, shuffles_scan_a_block, the_last_block_adds_up, places_are_searched_for,
-        pixels_are_blurred, tiles_are_multiplied, generators_run_in_each_thread, votes_end_loops,
-        links_are_followed, templates_choose_by_enumerators, kernels_by_path_take_null;
+        bits_are_mixed, four_elements_move_at_once, volatile_memory_sums_a_warp,
+        device_functions_call_themselves, functions_are_called_by_pointer, unions_show_bytes,
+        counts_of_blocks_are_merged, tiles_are_transposed, neighbours_are_shared, shuffles_scan_a_block,
+        the_last_block_adds_up, places_are_searched_for, pixels_are_blurred, tiles_are_multiplied,
+        generators_run_in_each_thread, votes_end_loops, links_are_followed, templates_choose_by_enumerators,
+        kernels_by_path_take_null;
 }
 
 /// Lengths around blocks and powers of two.
@@ -260,7 +262,7 @@ fn shuffles_scan_a_block(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The ticket is zero again after each launch.
+/// The kernel must reset its ticket, because the next launch uses it again.
 fn the_last_block_adds_up(device: &Device) -> Result<()> {
     let (kernels, s, mut random) = start(device)?;
     let x: Vec<u32> = (0..3000).map(|_| below(&mut random, 1000)).collect();
@@ -311,7 +313,7 @@ fn tiles_are_multiplied(device: &Device) -> Result<()> {
         kernels.product(&s, &s.upload(&a)?, &s.upload(&b)?, &mut c, size as u32)?;
         let element = |x: usize, y: usize| (0..size).map(|i| a[y * size + i] * b[i * size + x]).sum::<f32>();
         let want = (0..size * size).map(|at| element(at % size, at / size));
-        // Small integers: every sum is exact.
+        // These are small integers, so every sum is exact.
         assert_eq!(s.download(&c)?, want.collect::<Vec<_>>(), "{size}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Pipelines: every piece comes through once and in order, even if the whole does not fit the device.
+//! In a pipeline, every piece comes through once and in order, even if the whole does not fit into device memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -174,7 +174,7 @@ fn different_lengths_are_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each piece is a copy of the state after three more steps, so it depends on the order of the pieces.
+/// Each piece copies the state after three more steps, so we see if the pieces come in another order.
 fn state_goes_on_from_piece_to_piece(device: &Device) -> Result<()> {
     const N: usize = 3000;
     let kernels = sync::Kernels::load(device)?;
@@ -209,7 +209,7 @@ fn state_goes_on_from_piece_to_piece(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// While the sink holds one piece, the device works on as many more as the pipeline's depth allows.
+/// While the sink has one piece, the device must work on as many others as the pipeline's depth allows.
 fn the_device_is_ahead_of_the_sink(device: &Device) -> Result<()> {
     const PIECES: usize = 8;
     let kernels = sync::Kernels::load(device)?;
@@ -272,7 +272,7 @@ fn the_first_error_ends_generating(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A pipeline orders its own operations.
+/// A pipeline orders its own operations, so strict tracking has nothing to report.
 fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let mut pipeline = device.pipeline().chunks(1000);
@@ -291,7 +291,7 @@ fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     pipeline.generate(20, work, sink)
 }
 
-/// A snapshot names the program's line, not one of the library's.
+/// A snapshot must name your line, and not one inside the library.
 fn memory_is_held_by_the_line_that_runs_the_pipeline(device: &Device) -> Result<()> {
     let mut snapshots = Vec::new();
     let mut pipeline = device.pipeline().chunks(100).depth(2);
@@ -321,7 +321,8 @@ fn memory_is_held_by_the_line_that_runs_the_pipeline(device: &Device) -> Result<
     Ok(())
 }
 
-/// Where `work` leaves a later piece unwritten, in whole or in part, its memory still holds an earlier piece's results.
+/// If `work` does not write all of a piece, the rest of its memory still contains an earlier piece's results. You must
+/// get an error instead.
 fn an_earlier_pieces_results_are_not_handed_out(device: &Device) -> Result<()> {
     let input: Vec<u32> = (0..40).collect();
     for depth in [1, 2, 3] {
@@ -335,12 +336,12 @@ fn an_earlier_pieces_results_are_not_handed_out(device: &Device) -> Result<()> {
             });
             refused(outcome, ErrorKind::Uninitialized, &["never written"]);
             assert_eq!(output[30..], [0; 10], "depth {depth}, {written} written");
-            // Pieces that are written completely come through, although their memory held an earlier piece.
+            // If you write pieces completely, they come through, although their memory held earlier pieces.
             pipeline.map(&input, &mut output, copy)?;
             assert_eq!(output, input);
         }
     }
-    // The device cannot read the earlier contents either.
+    // The device must not read the earlier contents either.
     let mut calls = 0;
     let source = |piece: &mut [u32]| {
         calls += 1;

@@ -1,4 +1,4 @@
-//! Pipelines over pinned memory: every piece is replaced where it lies, and only host access waits.
+//! Pipelines over pinned memory replace every piece where it lies. Only access from the host waits.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,8 +10,8 @@ use gpustream::{
 
 tests! {
     Plain: pieces_of_any_size_work_on_two_arrays, one_pipeline_serves_one_array_and_three,
-        pieces_of_another_size_are_ordered, ranges_of_arrays_leave_the_rest_alone,
-        streams_order_other_work, arrays_may_be_larger_than_the_limit, a_pipeline_orders_itself_in_strict_mode,
+        pieces_of_another_size_are_ordered, ranges_of_arrays_leave_the_rest_alone, streams_order_other_work,
+        arrays_may_be_larger_than_the_limit, a_pipeline_orders_itself_in_strict_mode,
         different_lengths_are_refused, a_failing_piece_leaves_the_rest, leaking_breaks_nothing;
     Plain if overlaps: nothing_waits_but_host_access;
 }
@@ -77,7 +77,7 @@ fn pieces_of_any_size_work_on_two_arrays(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A pipeline takes one type after another, and any number of arrays.
+/// You can use one pipeline with different types and any number of arrays.
 fn one_pipeline_serves_one_array_and_three(device: &Device) -> Result<()> {
     let mut pipeline = device.pipeline().chunks(7);
     let mut bytes = device.pinned_from(&[1u8; 50])?;
@@ -96,7 +96,7 @@ fn one_pipeline_serves_one_array_and_three(device: &Device) -> Result<()> {
     pipeline.in_place::<f32, Pinned<f32>, 0>([], |_, []| panic!("there is no piece"))
 }
 
-/// Each run's pieces overlap those of the run before, which were on other streams.
+/// The pieces of each run overlap pieces of the run before, and those were on other streams.
 fn pieces_of_another_size_are_ordered(device: &Device) -> Result<()> {
     let mut round = Round::first(device)?;
     let [mut want_a, mut want_b] = [3, 4].map(|salt| values(10_000, salt));
@@ -125,8 +125,8 @@ fn ranges_of_arrays_leave_the_rest_alone(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Five pieces run over two streams, and the third one's kernel spins. The pieces before it come back, and the fourth is
-/// uploaded, worked on and downloaded meanwhile.
+/// Five pieces run on two streams, and the third one's kernel waits at a gate. You must be able to read the two pieces
+/// before it and the fourth one meanwhile.
 fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
     const N: usize = 1000;
     let mut round = Round::first(device)?;
@@ -158,7 +158,7 @@ fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
     }
     assert!(!a.slice(2 * N..3 * N)?.is_done()? && !b.slice(4 * N..)?.is_done()?);
 
-    // The next run is ordered after this one without a wait of the host.
+    // The next run must come after this one, but the host must not wait for that.
     round.number = 2;
     run(&mut a, &mut b, &round, None)?;
     round.on_host(&mut want_a, &mut want_b);
@@ -169,7 +169,8 @@ fn nothing_waits_but_host_access(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Another stream's copies before and after the run are ordered with it; `Pipeline::streams` orders other work by hand.
+/// Another stream's copies before and after the run are ordered with it. With `Pipeline::streams` you can order other
+/// work by hand.
 fn streams_order_other_work(device: &Device) -> Result<()> {
     let round = Round::first(device)?;
     let stream = device.stream()?;
@@ -201,7 +202,7 @@ fn arrays_may_be_larger_than_the_limit(device: &Device) -> Result<()> {
         round.number = number;
         pipeline.in_place([&mut a, &mut b], |stream, piece| round.on_device(stream, piece))?;
         round.on_host(&mut want_a, &mut want_b);
-        // Each of the two streams keeps a piece of both arrays from run to run.
+        // Each of the two streams keeps one piece of each array from run to run.
         assert_eq!(device.memory_stats().used - before, 4 << 20);
     }
     assert!(*a.read()? == *want_a && *b.read()? == *want_b);
@@ -211,7 +212,7 @@ fn arrays_may_be_larger_than_the_limit(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Pieces that are on the same stream again need no waits; work of another stream is ordered by hand.
+/// If a piece is on the same stream again, it needs no wait. You order another stream's work by hand.
 fn a_pipeline_orders_itself_in_strict_mode(device: &Device) -> Result<()> {
     let device = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let mut round = Round::first(&device)?;
@@ -246,8 +247,8 @@ fn different_lengths_are_refused(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// When a piece fails, with an error or a panic, the pieces before it are done, the others are unchanged, and the
-/// pipeline can be used again.
+/// If a piece fails with an error or a panic, the pieces before it are done and the others are unchanged. You can then
+/// use the pipeline again.
 fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
     #[derive(Clone, Copy, Debug)]
     enum Fails {
@@ -283,11 +284,11 @@ fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
             (Fails::WorkPanics | Fails::ProgressPanics, Err(_)) => {}
             (fails, outcome) => panic!("{fails:?}: {outcome:?}"),
         }
-        // A piece is enqueued before its progress is reported.
+        // A piece is enqueued before its progress is reported, so in that case it is done too.
         let done = 100 * if matches!(fails, Fails::ProgressPanics) { AT } else { AT - 1 };
         round.on_host(&mut want_a[..done], &mut want_b[..done]);
         assert_eq!((&*a.read()?, &*b.read()?), (&want_a[..], &want_b[..]), "{fails:?}");
-        // Neither the host nor the next run is held up.
+        // Neither the host nor the next run may be held up.
         a.write()?[999] = 1;
         want_a[999] = 1;
         pipeline.in_place([&mut a, &mut b], |stream, piece| round.on_device(stream, piece))?;
@@ -299,7 +300,7 @@ fn a_failing_piece_leaves_the_rest(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Arrays and pipelines may be leaked or dropped while pieces are pending: no guarantee rests on a destructor.
+/// You may leak or drop arrays and pipelines while pieces are pending, because no guarantee depends on a destructor.
 fn leaking_breaks_nothing(device: &Device) -> Result<()> {
     let round = Round::first(device)?;
     let [want_a, want_b] = [17, 18].map(|salt| values(10_000, salt));

@@ -1,5 +1,5 @@
-//! Device memory comes from the library's pool, the driver's pool, or the driver's plain allocator; a program sees no
-//! difference.
+//! Device memory may come from the library's pool, from the driver's pool, or from the driver's plain allocator. You
+//! must not notice a difference.
 
 use std::sync::{Barrier, mpsc};
 use std::thread;
@@ -9,11 +9,11 @@ use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, PoolPolicy, Result, St
 
 tests! {
     Plain: contents_stay_apart, a_freed_range_waits_for_its_last_use,
-        reads_of_reused_memory_wait_for_its_last_use,
-        the_limit_can_be_reached_a_hundred_times, threads_do_not_pass_the_limit_together,
-        the_limit_names_who_holds_the_memory, a_snapshot_names_lines, everything_goes_back,
-        sizes_around_every_class_stay_apart, threads_allocating_at_once_share_nothing, a_panic_is_left_to_a_wait,
-        a_host_closure_is_refused_at_once, a_capture_refuses_other_threads_allocations;
+        reads_of_reused_memory_wait_for_its_last_use, the_limit_can_be_reached_a_hundred_times,
+        threads_do_not_pass_the_limit_together, the_limit_names_who_holds_the_memory, a_snapshot_names_lines,
+        everything_goes_back, sizes_around_every_class_stay_apart, threads_allocating_at_once_share_nothing,
+        a_panic_is_left_to_a_wait, a_host_closure_is_refused_at_once,
+        a_capture_refuses_other_threads_allocations;
     Plain if has_pool: ordered_streams_share_freed_memory;
     Alone: the_device_can_be_filled_a_hundred_times;
 }
@@ -21,19 +21,19 @@ tests! {
 const MIB: usize = 1 << 20;
 const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
-/// Returns whether freed memory serves again. In checked mode each allocation is the system's own, so that what lies beside
-/// it can be watched.
+/// Returns true if freed memory is used again. In checked mode it is not: each allocation comes from the system, so
+/// that we can watch the bytes around it.
 pub(crate) fn has_pool(device: &Device) -> bool {
     !device.info().quirks.checked
 }
 
-/// Returns the policies that the device has.
+/// Returns the policies that the device supports.
 fn policies(device: &Device) -> impl Iterator<Item = PoolPolicy> {
     let pools = device.info().features.memory_pools;
     POLICIES.into_iter().filter(move |&policy| policy != PoolPolicy::Driver || pools)
 }
 
-/// Runs a test on a handle of its own under each policy.
+/// Runs a test under each policy, with a new handle of the device.
 pub(crate) fn under_each(device: &Device, test: impl Fn(&Device) -> Result<()>) -> Result<()> {
     under_each_with(device, DeviceOptions::default(), test)
 }
@@ -50,7 +50,7 @@ fn limit(bytes: usize) -> DeviceOptions {
     DeviceOptions::default().memory_limit(bytes as u64)
 }
 
-/// Buffers come and go on three streams; each keeps its contents until it is dropped.
+/// Buffers come and go on three streams. Each must keep its contents until it is dropped.
 fn contents_stay_apart(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let streams = [device.stream()?, device.stream()?, device.stream()?];
@@ -77,15 +77,16 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
     under_each(device, |device| {
         const N: usize = 1 << 16;
         let (kernels, [a, b]) = kernels_and_streams(device)?;
-        // Later allocations find memory in the pool; a driver's allocation may wait for the kernel.
+        // This puts memory into the pool, because an allocation by the driver may wait for the running kernel.
         drop([a.full(N, 0u32)?, a.full(N, 0u32)?, b.full(N, 0u32)?]);
         let (x, mut y) = (a.full(N, 5u32)?, a.zeros::<u32>(N)?);
         conformance::synchronize(device)?;
-        // Without a pool the driver frees these buffers now: it waits for all work and must not do so behind the gate.
+        // Without a pool the driver frees these buffers now. It waits for all work, so it must not happen while the
+        // gate is closed.
         device.trim();
         let gate = Gate::copying(&kernels, &a, &x, &mut y)?;
         drop(x);
-        // The fill may get the same memory; then it waits.
+        // The fill may get the same memory, and must wait in that case.
         let filled = b.full(N, 9u32);
         gate.open();
         assert_eq!(a.download(&y)?, vec![5; N]);
@@ -94,8 +95,8 @@ fn a_freed_range_waits_for_its_last_use(device: &Device) -> Result<()> {
     })
 }
 
-/// Unwritten memory has unspecified contents, which still must not change while a kernel reads them: a contract that
-/// checks an index relies on that.
+/// Unwritten memory may contain anything, but it must not change while a kernel reads it. Otherwise a kernel could
+/// check an index and then use another one.
 fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     const N: usize = 6 * MIB / 4;
     let device = open_again(device, DeviceOptions::default().memory_limit(8 * MIB as u64))?;
@@ -106,7 +107,7 @@ fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     let address = x.as_raw();
     drop(x);
-    // Nothing else is left below the limit.
+    // The limit leaves nothing but the dropped memory, so we must get that.
     let fresh = b.alloc::<u32>(N)?;
     assert_eq!(fresh.as_raw(), address);
     kernels.mix(&b, &fresh, &mut out, N / 8)?;
@@ -117,8 +118,8 @@ fn reads_of_reused_memory_wait_for_its_last_use(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Memory that one stream freed serves another as soon as that one waits for the first, with no allocation by the
-/// driver.
+/// One stream freed this memory. Another stream can use it as soon as it waits for the first one, and the driver must
+/// not allocate for that.
 fn ordered_streams_share_freed_memory(device: &Device) -> Result<()> {
     let (a, b) = (device.stream()?, device.stream()?);
     let x = a.full(3 * MIB, 1u8)?;
@@ -155,8 +156,8 @@ fn threads_do_not_pass_the_limit_together(device: &Device) -> Result<()> {
     })
 }
 
-/// Without a limit, the driver reports that memory has run out. The CPU backend is left out: a test should not use up
-/// the host's memory.
+/// Here there is no limit, so the driver reports when memory has run out. We leave out the CPU, because a test should
+/// not use up the host's memory.
 fn the_device_can_be_filled_a_hundred_times(device: &Device) -> Result<()> {
     if device.info().backend == gpustream::BackendName::CPU {
         return Ok(());
@@ -165,7 +166,8 @@ fn the_device_can_be_filled_a_hundred_times(device: &Device) -> Result<()> {
         let device = open_again(device, DeviceOptions::default().pool(policy))?;
         let stream = device.stream()?;
         let piece = device.memory()?.total as usize / 16;
-        // Without the library's pool the driver maps all the memory in every round, which takes half a second.
+        // Without the library's pool the driver maps all the memory in every round, which takes half a second, so we do
+        // fewer rounds.
         let rounds = if policy == PoolPolicy::Library { 100 } else { 4 };
         for round in 0..rounds {
             let mut held = Vec::new();
@@ -188,7 +190,7 @@ fn the_device_can_be_filled_a_hundred_times(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Allocates up to a sixteenth of the limit at a time until there is no more, then frees all in another order.
+/// Allocates up to a sixteenth of the limit at a time until nothing is left, then frees everything in another order.
 fn the_limit_can_be_reached_a_hundred_times(device: &Device) -> Result<()> {
     const LIMIT: usize = 64 * MIB;
     under_each_with(device, limit(LIMIT), |device| {
@@ -213,7 +215,7 @@ fn the_limit_can_be_reached_a_hundred_times(device: &Device) -> Result<()> {
             while !held.is_empty() {
                 drop(held.swap_remove(random.below(held.len())));
             }
-            // Nearly all of the memory can be allocated at once.
+            // After all of this, you must still be able to allocate nearly everything as one piece.
             if round % 10 == 9 {
                 let mut all = streams[round % 2].alloc::<u8>(LIMIT - 4 * MIB)?;
                 streams[round % 2].fill(&mut all, 1)?;
@@ -234,7 +236,7 @@ fn the_limit_names_who_holds_the_memory(device: &Device) -> Result<()> {
             ErrorKind::OutOfMemory,
             &["limit of 32 MiB", "no room for 24 MiB", "1 live allocations hold 16 MiB", line],
         );
-        // The buffer still works, and freed memory can be allocated again.
+        // You can still use the buffer, and you can allocate memory that was freed.
         s.fill(&mut x.slice_mut(..10)?, 4)?;
         assert_eq!(s.download(&x.slice(5..15)?)?, [4, 4, 4, 4, 4, 3, 3, 3, 3, 3]);
         drop(x);
@@ -281,7 +283,7 @@ fn everything_goes_back(device: &Device) -> Result<()> {
     })
 }
 
-/// Each buffer keeps its contents up to the last byte, and so do its neighbours.
+/// Each buffer must keep its contents up to the last byte, and so must the buffers around it.
 fn sizes_around_every_class_stay_apart(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let s = device.stream()?;
@@ -314,7 +316,7 @@ fn threads_allocating_at_once_share_nothing(device: &Device) -> Result<()> {
     })
 }
 
-/// An allocation waits for the device before it fails, but does not report the panic it may find.
+/// An allocation waits for the device before it fails. If it finds a panic, it must leave that to the next wait.
 fn a_panic_is_left_to_a_wait(device: &Device) -> Result<()> {
     under_each_with(device, limit(8 * MIB), |device| {
         let s = device.stream()?;
@@ -327,7 +329,7 @@ fn a_panic_is_left_to_a_wait(device: &Device) -> Result<()> {
     })
 }
 
-/// A closure that waited for the device would wait for itself.
+/// If the closure waited for the device, it would wait for itself.
 fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
     under_each_with(device, limit(8 * MIB), |device| {
         let (s, other) = (device.stream()?, device.stream()?);
@@ -341,7 +343,7 @@ fn a_host_closure_is_refused_at_once(device: &Device) -> Result<()> {
     })
 }
 
-/// Memory from before the capture can still be freed.
+/// You can still free memory that was allocated before the capture.
 fn a_capture_refuses_other_threads_allocations(device: &Device) -> Result<()> {
     under_each(device, |device| {
         let s = device.stream()?;

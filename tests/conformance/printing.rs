@@ -1,26 +1,27 @@
-//! Text that kernels print is out once the host has waited for them.
+//! When the host has waited for a kernel, the text that the kernel printed must be out.
 
 use conformance::{Child, printing, tests, with_stream};
 use gpustream::{Device, Launch, Result};
 
 tests! {
-    Plain: text_comes_in_the_order_of_what_is_waited_for;
+    Plain: text_is_out_after_the_wait;
     Part: print;
 }
 
 const ROUNDS: u32 = 4;
 const THREADS: u32 = 3;
 
-fn text_comes_in_the_order_of_what_is_waited_for(device: &Device) -> Result<()> {
+fn text_is_out_after_the_wait(device: &Device) -> Result<()> {
     let output = Child::of(device, "printing::print").succeeds()?;
     let of = |start: &str| output.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(of("kernel "), (ROUNDS * 2 * THREADS) as usize, "{output}");
     let round = |line: &str| line.split([' ', ':']).nth(1).and_then(|round| round.parse::<u32>().ok());
-    // Launches print in their stream's order; the threads of one launch in any.
+    // Launches print in stream order. The threads of one launch may print in any order.
     let kernels: Vec<_> =
         output.lines().filter(|line| line.starts_with("kernel ")).filter_map(round).collect();
     assert!(kernels.is_sorted(), "{output}");
-    // The text of a GPU's kernel goes through a buffer of the C library's, which the program's own text does not.
+    // On a GPU we cannot compare with the host's text, because the kernel's text goes through a buffer of the C
+    // library.
     if device.info().backend == gpustream::BackendName::CPU {
         let all: Vec<_> = output
             .lines()
@@ -33,7 +34,8 @@ fn text_comes_in_the_order_of_what_is_waited_for(device: &Device) -> Result<()> 
     Ok(())
 }
 
-/// Writes a line behind each wait for two launches. Rounds count by four: the host's, and one each for the launches.
+/// Prints a line after each wait for two launches. Numbers go up by four in each round, because the host and both
+/// launches have one each.
 fn print(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, printing::Kernels::load)?;
     let block = Launch::new([1; 3], [THREADS, 1, 1]);

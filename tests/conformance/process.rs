@@ -1,4 +1,4 @@
-//! The process stays the program's: its signals reach it, and its limits give errors.
+//! The process belongs to the program: its signals must reach it, and its limits must give errors.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,8 @@ tests! {
     Isolated: signals_of_the_program_reach_it, a_limit_on_files_gives_errors;
 }
 
-/// Returns the names of the library's threads that do not block every one of `signals`, and those that do.
+/// Returns two lists of names: threads of the library that let one of `signals` through, and threads that block all of
+/// them.
 fn threads(signals: &[i32]) -> (BTreeSet<String>, BTreeSet<String>) {
     let wanted = signals.iter().fold(0_u64, |mask, signal| mask | 1 << (signal - 1));
     let (mut open, mut closed) = (BTreeSet::new(), BTreeSet::new());
@@ -34,11 +35,12 @@ fn threads(signals: &[i32]) -> (BTreeSet<String>, BTreeSet<String>) {
     (open, closed)
 }
 
-/// A program blocks a signal and waits for it. The system may give a signal to any thread that does not block it, so one
-/// thread of the library would be enough for the signal's default action to end the process.
+/// You may block a signal and wait for it. The system gives a signal to any thread that does not block it. So if one of
+/// our threads did not, the signal's default action could end your process.
 fn signals_of_the_program_reach_it(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
-    // What starts the library's threads: long copies, a future, a trace, a wait for a word, a drop in a closure.
+    // All of this starts threads in the library: long copies, a future, a trace, a wait for a flag, a value dropped in
+    // a closure.
     let trace = device.trace()?;
     let x = s.upload(&vec![1u32; 16 << 20])?;
     let mut y = s.zeros::<u32>(1000)?;
@@ -59,7 +61,7 @@ fn signals_of_the_program_reach_it(device: &Device) -> Result<()> {
     let (fault_open, _) = threads(&[libc::SIGSEGV]);
     assert!(fault_open.is_superset(&closed), "faults have to arrive: {closed:?}, {fault_open:?}");
 
-    // A vendor's driver has threads too, which are its own affair.
+    // A vendor's driver has threads too, and we cannot decide what they block.
     if device.info().backend == gpustream::BackendName::CPU {
         let mut set = MaybeUninit::uninit();
         let mut taken = 0;
@@ -77,7 +79,7 @@ fn signals_of_the_program_reach_it(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A write past the limit (`ulimit -f`) would be a signal that ends the process.
+/// If we write beyond the limit (`ulimit -f`), the system sends a signal that ends the process.
 fn a_limit_on_files_gives_errors(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let set_limit = |bytes| {
@@ -101,7 +103,7 @@ fn a_limit_on_files_gives_errors(device: &Device) -> Result<()> {
             }
         }
     }
-    // What was there before goes on.
+    // What you had opened before must still work.
     let mut y = s.zeros::<u32>(1000)?;
     kernels.step(&s, &mut y, 1, 1000)?;
     s.synchronize()?;

@@ -1,4 +1,4 @@
-//! A step that is run again and again means what its operations mean, at the cost of one graph.
+//! A replayed step means what its operations mean, and costs one graph.
 
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
@@ -28,12 +28,12 @@ tests! {
     Part: cut_steps;
 }
 
-/// Returns what [`next`] makes of `x` in steps of `values`.
+/// Returns what [`next`] makes of `x` with one value after the other.
 pub(crate) fn after(x: u32, values: impl IntoIterator<Item = u32>) -> u32 {
     values.into_iter().fold(x, next)
 }
 
-/// Runs a step four times, checks the result, and returns the step's figures.
+/// Runs a step four times, checks the result, and returns the step's statistics.
 pub(crate) fn four_runs(device: &Device, kernels: &sync::Kernels, s: &Stream) -> Result<ReplayStats> {
     let mut x = s.full(N, 1u32)?;
     let mut step = device.replay();
@@ -91,7 +91,8 @@ fn changed_values_are_set(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The launch that a step expects needs no checks; all others have them, and do not cut the step where they are refused.
+/// If a launch is the one that the step expects, we need not check it. We must check any other, and if we refuse it, it
+/// must not cut the step.
 fn unexpected_launches_are_checked(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let kernel = kernels.module().kernel("step")?;
@@ -196,7 +197,7 @@ fn changed_dependencies_are_kept(device: &Device) -> Result<()> {
     let mut buffers: Vec<Buffer<u32>> = (0..8).map(|value| s.full(N, value)).collect::<Result<_>>()?;
     let mut want: Vec<u32> = (0..8).collect();
     let mut step = device.replay();
-    // At first each operation has memory of its own, later all of them need the one before.
+    // At first each operation has its own memory. Later each one needs the result of the one before.
     for run in 0..12usize {
         let at = |index: usize| match run {
             0..3 => (2 * index, 2 * index + 1),
@@ -332,7 +333,7 @@ fn recording_names_the_operation_that_gave_the_reason(device: &Device) -> Result
     Ok(())
 }
 
-/// A step keeps 64 graphs; operations behind them are submitted by themselves.
+/// A step keeps at most 64 graphs. Operations after those are submitted one by one.
 fn step_of_many_cuts_means_the_same(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
@@ -352,7 +353,7 @@ fn step_of_many_cuts_means_the_same(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The edges that the picture of a graph has.
+/// Returns how many edges the picture of a graph has.
 fn edges(dot: &str) -> usize {
     dot.matches("->").count()
 }
@@ -373,7 +374,7 @@ fn independent_operations_have_no_edges(device: &Device) -> Result<()> {
         want = (0..6).map(|value| after(value, 0..=t)).fold(want, next);
     }
     assert_all(&s, &sum, want)?;
-    // Each sum comes after its part, and after the sum before.
+    // Each sum comes after its part and after the previous sum.
     assert_eq!(edges(&step.dot()), 6 + 5, "{}", step.dot());
     Ok(())
 }
@@ -533,7 +534,7 @@ fn kernel_of_an_unloaded_module_is_not_launched(device: &Device) -> Result<()> {
     assert_all(&s, &x, want)
 }
 
-/// Runs steps that are cut, in a child under `GPUSTREAM_LINT=1`.
+/// Runs steps that are cut, in a child with `GPUSTREAM_LINT=1`.
 fn cut_steps(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;

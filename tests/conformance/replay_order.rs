@@ -1,4 +1,4 @@
-//! A step that is run again and again is ordered with other streams, with threads and with host access as its operations are.
+//! A replayed step must be ordered with other streams, other threads and the host as if each operation ran by itself.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -104,7 +104,7 @@ fn other_stream_sees_a_write_behind_a_read(device: &Device) -> Result<()> {
             want = next(want, t);
             if t < 4 { Ok(()) } else { other.copy(&x, &mut z) }
         })?;
-        // Nothing is left of the earlier writes to wait for.
+        // After this wait, there are no earlier writes left to wait for.
         s.synchronize()?;
     }
     assert_all(&other, &z, want)
@@ -143,7 +143,7 @@ fn flags_are_not_held_back(device: &Device) -> Result<()> {
         step.run(&s, |s| {
             kernels.step(s, &mut x, t, N)?;
             kernels.raise_flag(s, &ONE, &mut flag, t)?;
-            // The host would wait for ever for an operation that is held back.
+            // If the step held back the operation that sets the flag, this wait would never end.
             until(|| Ok(seen.get() == t))?;
             kernels.step(s, &mut x, 2, N)
         })?;
@@ -173,7 +173,7 @@ fn closures_run_in_order(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The library asks how far streams are when it puts a graph aside. That is no wait.
+/// When the library puts a graph aside, it asks how far streams are. That must not count as a wait.
 fn dropped_graph_does_not_cut_the_step(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 1u32)?);
@@ -195,7 +195,7 @@ fn dropped_graph_does_not_cut_the_step(device: &Device) -> Result<()> {
     assert_all(&s, &y, after(1, 0..4))
 }
 
-/// A graph may be pending on one stream while its nodes are set for another.
+/// A graph may still be pending on one stream when we set its nodes for another stream.
 fn step_goes_from_stream_to_stream(device: &Device) -> Result<()> {
     let (kernels, [s, other]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.full(N, 1u32)?, s.full(N, 2u32)?);
@@ -213,7 +213,8 @@ fn step_goes_from_stream_to_stream(device: &Device) -> Result<()> {
     assert_all(&other, &y, want_y)
 }
 
-/// Work of others may be ordered with such a stream's, and nothing tells of it.
+/// Another library may order its work with such a stream, and we cannot see that. So the step must not hold anything
+/// back.
 fn step_on_a_stream_that_others_know_is_only_called(device: &Device) -> Result<()> {
     let (kernels, [_]) = kernels_and_streams(device)?;
     for s in [
@@ -275,7 +276,7 @@ fn two_threads_hand_memory_over_inside_their_steps(device: &Device) -> Result<()
                     step.run(s, |s| {
                         let own = &mut *own.lock().unwrap();
                         kernels.step(s, own, round, N)?;
-                        // Each thread has the shared memory in turn, within both steps' runs.
+                        // Each thread has the shared memory in turn, while both steps run.
                         for time in 0..2 {
                             if time == turn {
                                 let shared = &mut *shared.lock().unwrap();
@@ -334,7 +335,7 @@ fn handle_inside_ends_holding_back(device: &Device) -> Result<()> {
         step.run(&s, |s| {
             kernels.step(s, &mut x, t, N)?;
             let raw = s.as_raw();
-            // Work of others may come through the handle at any time.
+            // Once you have the handle, another library may submit work at any time.
             kernels.step(s, &mut x, 2, N)?;
             assert_eq!(s.as_raw(), raw);
             kernels.raise_flag(s, &ONE, &mut flag, 1)
@@ -354,7 +355,7 @@ fn pinned_memory_is_waited_for_alone(device: &Device) -> Result<()> {
             kernels.step(s, &mut x, t, N)?;
             s.copy(&x, &mut host)
         })?;
-        // The guard waits for the step, and not for what came after.
+        // The guard must wait for the step, but not for what came after it.
         let gate = Gate::adding(&kernels, &s, &mut x, 0)?;
         assert_eq!(*host.read()?, [after(1, 0..=t); N]);
         gate.open();
@@ -373,7 +374,7 @@ fn pinned_memory_that_kernels_write_is_waited_for_alone(device: &Device) -> Resu
             kernels.step(s, &mut host, t, N)?;
             kernels.step(s, &mut host, 3, N)
         })?;
-        // The guard waits for the step, and not for what came after.
+        // The guard must wait for the step, but not for what came after it.
         let gate = Gate::adding(&kernels, &s, &mut x, 0)?;
         assert_eq!(*host.read()?, [after(1, (0..=t).flat_map(|t| [t, 3])); N]);
         gate.open();
@@ -391,13 +392,13 @@ fn pinned_memory_is_waited_for_alone_inside(device: &Device) -> Result<()> {
         step.run(&s, |s| {
             kernels.step(s, &mut x, t, N)?;
             s.copy(&x, &mut host)?;
-            // Sometimes an operation comes that is not the expected one.
+            // In some runs an operation comes that the step does not expect.
             if t % 4 == 3 {
                 kernels.step(s, &mut y, t, N)?;
             }
             kernels.add_when(s, gate.flag(), &mut x, 1, N)?;
             want = next(want, t);
-            // The host would wait for ever for what comes after the copy.
+            // The guard must not wait for what comes after the copy, because the step may still hold that back.
             assert_eq!(*host.read()?, [want; N]);
             want += 1;
             Ok(())

@@ -1,4 +1,5 @@
-//! Replayed steps whose operations, arguments, memory and shapes change at random from run to run, against plain Rust.
+//! Operations, arguments, memory and shapes of replayed steps change at random from run to run. The results must be the
+//! same as in plain Rust.
 
 use conformance::{kernels_and_streams, next, sync, tests};
 use gpustream::hal::FillPattern;
@@ -11,7 +12,7 @@ tests! {
     Plain: random_steps_match_plain_rust;
 }
 
-/// An operation of a random step, on buffers by index.
+/// An operation of a random step. It names its buffers by index.
 #[derive(Clone, Copy, Debug)]
 enum RandomOperation {
     Step {
@@ -61,12 +62,12 @@ enum RandomOperation {
     },
 }
 
-/// A change of the step from one run to the next.
+/// How a step changes from one run to the next.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Shorten,
     Lengthen(RandomOperation),
-    /// The operation at that place, counted round, is another one.
+    /// Another operation takes this place. The place may exceed the length, and is then taken modulo the length.
     Replace(usize, RandomOperation),
 }
 

@@ -1,4 +1,5 @@
-//! Comparisons mean the same for each thread, whether it is asked alone or with its row.
+//! The CPU backend may evaluate a comparison once for a whole row of threads. It must mean the same as if each thread
+//! evaluated it.
 
 use conformance::rows::Kernels;
 use conformance::with_stream;
@@ -8,7 +9,7 @@ conformance::tests! {
     Plain: comparisons_hold_for_the_same_threads, tiles_are_copied_within_their_bounds;
 }
 
-/// The comparisons that hold for a thread, as the kernel has them.
+/// Returns a bit for each comparison in the kernel that is true for a thread.
 fn holds([column, y]: [i32; 2], threads: i32, [first, width, height, divisor]: [i32; 4]) -> u32 {
     let thread = column % threads;
     let (x, wraps, end) = (column + first, (column + first) as u32, width as u64);

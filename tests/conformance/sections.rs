@@ -1,4 +1,4 @@
-//! Sections of a stream, by which another library sees how far its work is.
+//! Another library can ask how far its work on a stream is. A section is such a part of the stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
@@ -19,7 +19,7 @@ tests! {
 
 const N: usize = 1000;
 
-/// Fills a buffer by another library's call, in a section.
+/// Fills a buffer with another library's call, in a section.
 fn fill(
     stream: &Stream,
     x: &mut Buffer<u32>,
@@ -29,7 +29,7 @@ fn fill(
     fill_behind(stream, x, value, grown, |_| Ok(()))
 }
 
-/// As [`fill`], behind what `first` does with the stream.
+/// Like [`fill`], but calls `first` before, with the same stream.
 fn fill_behind(
     stream: &Stream,
     x: &mut Buffer<u32>,
@@ -65,7 +65,7 @@ fn section_tells_when_its_work_begins_and_ends(device: &Device) -> Result<()> {
     assert_all(&a, &x, 1)
 }
 
-/// Whatever follows: the event is recorded in front of it.
+/// Whatever comes next, we must record the section's last event before it.
 fn work_behind_a_section_is_not_part_of_it(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, y) = (a.zeros::<u32>(N)?, b.zeros::<u32>(N)?);
@@ -155,7 +155,8 @@ fn section_that_grew_ends_behind_the_last_operation(device: &Device) -> Result<(
     assert_all(&a, &x, 2)
 }
 
-/// The wait for it comes in front of the section.
+/// The stream must wait for another one, and that wait comes before the section. So the section cannot grow, and a new
+/// one begins.
 fn section_behind_another_streams_work_begins_there(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
@@ -187,7 +188,7 @@ fn failed_and_panicking_calls_leave_a_section_usable(device: &Device) -> Result<
     assert_all(&a, &x, 5)
 }
 
-/// They may drop one.
+/// A host closure may drop a section, but must not ask it.
 fn closures_ask_no_section(device: &Device) -> Result<()> {
     let (_, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
@@ -244,7 +245,7 @@ fn replayed_steps_have_sections(device: &Device) -> Result<()> {
     assert_all(&a, &x, 4)
 }
 
-/// Others may put work in front of a call and behind it.
+/// Other libraries may put work before or after a call on such a stream, so its sections cannot grow.
 fn streams_that_others_use_have_sections(device: &Device) -> Result<()> {
     let (kernels, [a]) = kernels_and_streams(device)?;
     let mut x = a.zeros::<u32>(N)?;
@@ -270,7 +271,7 @@ fn section_outlives_its_stream(device: &Device) -> Result<()> {
     until(|| section.is_done())
 }
 
-/// The last handle waits for the work.
+/// When you drop the last handle of the device, that waits for the work.
 fn section_outlives_its_device(device: &Device) -> Result<()> {
     for grown in [false, true] {
         let closed = open_again(device, DeviceOptions::default())?;

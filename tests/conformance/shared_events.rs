@@ -1,4 +1,4 @@
-//! Events of several processes: streams wait for records of another process, which may be killed.
+//! Events of several processes. A stream can wait for a record of another process, even if that process may be killed.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -12,9 +12,9 @@ tests! {
         records_of_two_streams_keep_apart, a_wait_keeps_its_record, records_and_waits_outlive_the_event,
         a_device_of_another_backend_waits, threads_record_and_wait_at_once;
     Plain if waits_for_events, shares_memory: two_processes_take_turns_without_their_hosts;
-    Plain: an_event_without_a_record_is_no_wait, an_imported_event_is_not_recorded, exports_are_told_apart,
+    Plain: an_event_without_a_record_needs_no_wait, an_imported_event_is_not_recorded, exports_are_told_apart,
         captures_take_no_shared_event_and_go_on;
-    Alone: shared_events_leak_nothing, events_of_a_stream_that_nobody_waits_for_go;
+    Alone: shared_events_leak_nothing, events_of_an_unwatched_stream_are_freed;
     Part: takes_turns, records_and_is_killed;
 }
 
@@ -22,8 +22,8 @@ const OPEN: WaitValue = WaitValue::Equal(1);
 const N: usize = 3000;
 const ROUNDS: usize = 20;
 
-/// Returns whether streams of the device can wait for the event of another process. Where they cannot, an event that was
-/// reached leaves nothing to wait for.
+/// Returns true if the device's streams can wait for another process's event. If they cannot, checks that you can still
+/// wait for an event that has been reached.
 fn waits_for_events(device: &Device) -> bool {
     if !device.info().features.stream_wait_value {
         let (event, stream) = (device.shared_event().unwrap(), device.stream().unwrap());
@@ -38,7 +38,7 @@ fn shares_memory(device: &Device) -> bool {
     device.info().features.shared_memory
 }
 
-/// Returns an event, and the same event as another process has it.
+/// Returns an event, and the same event as another process sees it.
 fn pair(device: &Device) -> Result<(SharedEvent, SharedEvent)> {
     let event = device.shared_event()?;
     let imported = device.import_event(&event.export()?)?;
@@ -61,13 +61,13 @@ fn an_imported_event_is_waited_for(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Imports memory whose uses are ordered by events.
+/// Imports memory. Events order its uses.
 fn import(device: &Device, export: &Export) -> Result<Buffer<u32>> {
     // SAFETY: each process waits for the other's record, which comes after its last use, before it uses the memory.
     unsafe { device.import(export) }
 }
 
-/// Neither host waits for a device before the last round.
+/// Neither host waits for its device before the last round.
 fn two_processes_take_turns_without_their_hosts(device: &Device) -> Result<()> {
     let (kernels, [stream, _]) = kernels_and_streams(device)?;
     let mut x = device.alloc_shared::<u32>(N)?;
@@ -145,7 +145,7 @@ fn records_and_is_killed(device: &Device) -> Result<()> {
     die()
 }
 
-fn an_event_without_a_record_is_no_wait(device: &Device) -> Result<()> {
+fn an_event_without_a_record_needs_no_wait(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let (event, imported) = pair(device)?;
     for event in [&event, &imported] {
@@ -169,7 +169,7 @@ fn records_of_two_streams_keep_apart(device: &Device) -> Result<()> {
     assert!(!waits.is_done()?, "the later record ended the wait for the earlier one");
     gate.open();
     waits.synchronize()?;
-    // The words go on where they were.
+    // You can use the event again.
     early.record_shared(&event)?;
     late.wait_shared(&imported)?;
     late.synchronize()
@@ -204,7 +204,7 @@ fn records_and_waits_outlive_the_event(device: &Device) -> Result<()> {
     b.synchronize()
 }
 
-/// An event is memory of the host's: a process with a GPU and one without can wait for each other.
+/// An event is host memory, so a process with a GPU and a process without one can wait for each other.
 fn a_device_of_another_backend_waits(device: &Device) -> Result<()> {
     let cpu = open("cpu", DeviceOptions::default())?;
     for (records, waits) in [(device, &cpu), (&cpu, device)] {
@@ -244,12 +244,12 @@ fn exports_are_told_apart(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each thread's memory has its thread's last value at the waiting stream, whichever thread recorded last.
+/// Each thread must see its own last value at its waiting stream, whichever thread recorded last.
 fn threads_record_and_wait_at_once(device: &Device) -> Result<()> {
     let (event, imported) = pair(device)?;
     on_threads(4, |thread| {
         for round in 0..50 {
-            // A new stream for each round: slots of the event go from stream to stream.
+            // We make new streams in each round, so that the event's slots go from stream to stream.
             let [records, waits] = streams(device)?;
             let mut x = records.full(N, round)?;
             records.record_shared(&event)?;
@@ -281,8 +281,8 @@ fn captures_take_no_shared_event_and_go_on(device: &Device) -> Result<()> {
     assert_all(&stream, &x, 2)
 }
 
-/// Their pages are given back although nobody asks about the stream.
-fn events_of_a_stream_that_nobody_waits_for_go(device: &Device) -> Result<()> {
+/// The library must unmap their pages although you never ask about the stream.
+fn events_of_an_unwatched_stream_are_freed(device: &Device) -> Result<()> {
     let s = device.stream()?;
     for _ in 0..500 {
         s.record_shared(&device.shared_event()?)?;
@@ -311,7 +311,7 @@ fn shared_events_leak_nothing(device: &Device) -> Result<()> {
     for _ in 0..20 {
         round()?;
     }
-    // Another thread drops the owners of pages; a later call of the library gives them to it.
+    // Another thread drops the owners of the pages, and gets them only in a later call of the library.
     until(|| {
         drop(device.shared_event()?);
         let now = count();

@@ -1,4 +1,4 @@
-//! Memory of several processes: each sees the other's bytes, and the memory stays whichever of them ends first.
+//! Memory of several processes. Each sees what the other wrote, and the memory stays whichever process ends first.
 
 use conformance::peer::{beside, connect, die, hear, tell};
 use conformance::{assert_all, kernels_and_streams, open_again, refused, tests, until};
@@ -17,7 +17,7 @@ tests! {
 
 const N: usize = 3000;
 
-/// Returns whether the device shares memory; one that does not says so.
+/// Returns true if the device can share memory. If it cannot, checks that the error says so.
 fn shares_memory(device: &Device) -> bool {
     if !device.info().features.shared_memory {
         refused(device.alloc_shared::<u32>(N), ErrorKind::Unsupported, &["cannot share memory"]);
@@ -25,7 +25,7 @@ fn shares_memory(device: &Device) -> bool {
     device.info().features.shared_memory
 }
 
-/// Imports memory that is used by one process at a time, as their messages say.
+/// Imports memory. The processes send each other messages, so that only one of them uses it at a time.
 fn import(device: &Device, export: &Export) -> Result<Buffer<u32>> {
     // SAFETY: each test uses the memory through one buffer after the other, and waits for the device between them.
     unsafe { device.import(export) }
@@ -78,7 +78,7 @@ fn memory_outlives_a_killed_exporter(device: &Device) -> Result<()> {
     })?;
     assert_eq!(ended.code, None, "{}", ended.output);
     assert_all(&stream, &early, 5)?;
-    // The last process that maps the memory or holds a descriptor is this one.
+    // This process is now the only one that maps the memory or has a descriptor of it.
     let mut late = import(device, &export)?;
     drop((early, export));
     stream.fill(&mut late, 6)?;
@@ -157,7 +157,7 @@ fn a_graph_keeps_shared_memory(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The exporter has not written the memory at all.
+/// The exporter has not written the memory, but you may read it if another buffer has.
 fn contents_that_another_wrote_are_read(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let x = device.alloc_shared::<u32>(N)?;
@@ -183,11 +183,11 @@ fn another_handle_of_the_device_imports(device: &Device) -> Result<()> {
 fn elements_may_be_of_another_type(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let export = shared(device, &stream, 0x0101_0101)?.export()?;
-    // SAFETY: nobody writes any more.
+    // SAFETY: nothing writes any more.
     let bytes = unsafe { device.import::<u8>(&export) }?;
     assert_eq!(bytes.len(), 4 * N);
     assert_all(&stream, &bytes, 1)?;
-    // SAFETY: nobody writes any more.
+    // SAFETY: nothing writes any more.
     let odd = unsafe { device.import::<[u8; 7]>(&export) };
     refused(odd, ErrorKind::InvalidArgument, &["not a whole number"]);
     Ok(())
@@ -213,7 +213,7 @@ fn sharing_leaks_nothing(device: &Device) -> Result<()> {
         assert_all(&stream, &y, 1)
     };
     round()?;
-    // Both buffers of the first round may still be there, as another thread drops the owners.
+    // Another thread drops the owners, so both buffers of the first round may still be there.
     let before = descriptors();
     for _ in 0..20 {
         round()?;

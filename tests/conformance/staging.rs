@@ -1,4 +1,4 @@
-//! Copies of ordinary slices: any length, alignment and number of threads, while the device does other work.
+//! Copies of ordinary slices work with any length, alignment and number of threads, while the device does other work.
 
 use bytemuck::Pod;
 use conformance::{Gate, kernels_and_streams, on_threads, open_again, tests};
@@ -12,7 +12,7 @@ tests! {
 }
 
 const MIB: usize = 1 << 20;
-/// Returns numbers in which no two pieces are alike.
+/// Returns numbers that differ in each piece, so that we see if pieces are swapped.
 fn numbers(n: usize, seed: u32) -> Vec<u32> {
     (0..n as u32).map(|i| (i ^ seed).wrapping_mul(0x9e37_79b9)).collect()
 }
@@ -26,7 +26,7 @@ fn there_and_back<T: Pod + PartialEq>(device: &Device, values: &[T], what: &str)
     Ok(())
 }
 
-/// The lengths lie around the ends of a chunk, of a piece, and of one thread's share.
+/// The lengths lie around the ends of chunks, pieces and threads' shares.
 fn slices_of_odd_sizes_arrive(device: &Device) -> Result<()> {
     for base in [8 << 10, 64 << 10, 256 << 10, 512 << 10, MIB, 2 * MIB, 5 * MIB] {
         for by in [-13isize, -1, 0, 1, 7] {
@@ -55,7 +55,7 @@ fn unaligned_slices_arrive(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A driver would copy such slices later, when they may have changed.
+/// A driver would read such a slice later, and you may have changed it by then.
 fn slices_of_pinned_memory_are_read_at_once(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     for n in [10, 10_000, 300_000] {
@@ -94,11 +94,12 @@ fn many_threads_may_copy_on_streams_of_their_own(device: &Device) -> Result<()> 
     })
 }
 
-/// Neither direction waits for another stream's kernel.
+/// Another stream's kernel must not hold up copies in either direction.
 fn copies_do_not_wait_for_another_streams_kernel(device: &Device) -> Result<()> {
     let (kernels, [busy, free]) = kernels_and_streams(device)?;
     let values = numbers(2 * MIB, 5);
-    // Memory and threads exist before the kernel starts, since the driver's allocation may wait for the kernel.
+    // We make memory and threads before the kernel starts, because the driver may wait for the kernel when it
+    // allocates.
     let mut x = free.upload(&values)?;
     let mut back = free.download(&x)?;
     conformance::synchronize(device)?;
@@ -114,11 +115,11 @@ fn copies_do_not_wait_for_another_streams_kernel(device: &Device) -> Result<()> 
     busy.synchronize()
 }
 
-/// All uploads are submitted before the device has copied any of them.
+/// We submit all uploads before the device copies any of them.
 fn short_uploads_follow_each_other(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.zeros::<u32>(100 * 1000)?;
-    // The pool then has as much pinned memory as the uploads will need.
+    // Now the pool has as much pinned memory as the uploads need.
     drop(device.pinned::<u8>(4 * MIB)?);
     s.synchronize()?;
     let gate = Gate::on(&kernels, &s)?;

@@ -1,4 +1,4 @@
-//! Streams run beside each other, each keeps its own order, and calls that enqueue do not wait.
+//! Streams run side by side, each keeps its own order, and calls that enqueue do not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,10 +11,10 @@ tests! {
     Plain: enqueueing_returns_at_once, a_stream_is_in_order, copies_overlap_kernels,
         done_is_asked_without_waiting, priorities_are_clamped, a_chain_through_many_streams_keeps_its_order,
         device_synchronize_waits_for_all, the_host_prepares_while_the_device_works,
-        a_full_stream_makes_whoever_submits_wait;
+        submitting_to_a_full_stream_waits;
 }
 
-/// Two kernels each wait for the other, so they end only if both run at once.
+/// Each kernel waits for the other one, so they can end only if both run at once.
 fn kernels_overlap(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (first, second) = (device.flag()?, device.flag()?);
@@ -24,7 +24,7 @@ fn kernels_overlap(device: &Device) -> Result<()> {
     b.synchronize()
 }
 
-/// Every call that enqueues returns while an earlier kernel runs.
+/// Every call that enqueues must return while an earlier kernel runs.
 fn enqueueing_returns_at_once(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.zeros::<u32>(1000)?;
@@ -54,7 +54,7 @@ fn enqueueing_returns_at_once(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The result depends on the order of the steps.
+/// If the steps ran in another order, the result would differ.
 fn a_stream_is_in_order(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(5000, 1u32)?;
@@ -69,7 +69,7 @@ fn a_stream_is_in_order(device: &Device) -> Result<()> {
     assert_all(&s, &y, want_y)
 }
 
-/// One stream copies, in each direction, while a kernel of another stream spins.
+/// One stream copies in each direction while another stream's kernel waits at a gate.
 fn copies_overlap_kernels(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let source = device.pinned_from(&(0..10_000u32).collect::<Vec<_>>())?;
@@ -108,7 +108,7 @@ fn priorities_are_clamped(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The chain's streams are all made before it and all dropped behind it.
+/// All streams of the chain are made before it and dropped after it.
 fn a_chain_through_many_streams_keeps_its_order(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let streams = (0..64).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
@@ -132,8 +132,8 @@ fn device_synchronize_waits_for_all(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Two buffers take turns: the host gets each back as soon as it has been copied, before the kernel of the batch before
-/// has ended. If that kernel had to end first, its gate would never open.
+/// Two buffers take turns. The host must get a buffer back as soon as it has been copied, even if the previous batch's
+/// kernel is still running. If that kernel had to end first, its gate would never open.
 fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
     const BATCHES: u32 = 8;
     const N: usize = 1000;
@@ -159,9 +159,9 @@ fn the_host_prepares_while_the_device_works(device: &Device) -> Result<()> {
     assert_all(&s, &sum, want)
 }
 
-/// A stream takes about a thousand operations; a thread that submits more goes on when there is room, and nothing is
-/// lost.
-fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
+/// A stream takes about a thousand operations. If a thread submits more, it must wait until there is room, and nothing
+/// may be lost.
+fn submitting_to_a_full_stream_waits(device: &Device) -> Result<()> {
     const LAUNCHES: u32 = 5000;
     let (kernels, [s, other]) = kernels_and_streams(device)?;
     let mut x = s.zeros::<u32>(1)?;
@@ -187,11 +187,11 @@ fn a_full_stream_makes_whoever_submits_wait(device: &Device) -> Result<()> {
         if device.info().backend == gpustream::BackendName::CPU {
             assert!(submitted.load(Ordering::SeqCst) <= 1024, "a stream takes any number of operations");
         }
-        // The waiting thread does not hold up other streams.
+        // The waiting thread must not hold up other streams.
         other.fill(&mut y, 7)?;
         other.synchronize()?;
         if device.info().backend == gpustream::BackendName::CPU {
-            // These calls are left out on a GPU, where the waiting thread may hold a lock of the driver.
+            // We leave these calls out on a GPU, because the waiting thread may hold a lock inside the driver.
             drop(unused);
             device.trim();
             drop(other.upload(&vec![1u32; 3 << 20])?);

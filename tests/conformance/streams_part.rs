@@ -1,4 +1,4 @@
-//! Streams on a part of the device: their kernels stay there, and all else is as on any stream.
+//! A stream can run on a part of the device. Its kernels stay there, and otherwise it works like any stream.
 
 use std::collections::HashSet;
 
@@ -27,21 +27,21 @@ fn part(least: u32) -> StreamOptions {
     StreamOptions::default().multiprocessors(least)
 }
 
-/// Returns whether the driver has streams on a part of the device.
+/// Returns true if the driver can make streams on a part of the device.
 pub(crate) fn has_parts(device: &Device) -> bool {
     !device.stream_with(part(1)).is_err_and(|error| error.kind() == ErrorKind::Unsupported)
 }
 
-/// Returns a stream on at least so many multiprocessors.
+/// Returns a stream on at least this many multiprocessors.
 fn on_part(device: &Device, least: u32) -> Result<Stream> {
     device.stream_with(part(least))
 }
 
-/// Returns on how many multiprocessors the blocks of a long kernel ran, as far as the backend tells, and how many of them
-/// ran at once.
+/// Returns how many multiprocessors a long kernel's blocks ran on, if the backend tells, and how many blocks ran at
+/// once.
 fn places(kernels: &sync::Kernels, stream: &Stream) -> Result<(usize, u32)> {
     let device = stream.device().info();
-    // Many times as many as run at once, and each takes much longer than a block's start.
+    // There are many times more blocks than can run at once, and each takes much longer than it takes to start a block.
     let blocks = 64 * device.multiprocessors;
     let launch = Launch::new([blocks, 1, 1], [1, 1, 1]);
     let (mut places, mut running) = (stream.zeros::<u32>(blocks as usize)?, stream.zeros::<u32>(2)?);
@@ -60,7 +60,7 @@ fn kernels_stay_on_their_part(device: &Device) -> Result<()> {
         assert!(used <= given as usize, "{used} multiprocessors for a stream that was given {given}");
         match device.info().backend.as_str() {
             "cpu" => assert!(at_once <= given, "{at_once} blocks at once on {given} threads"),
-            // Otherwise the test shows nothing: the kernel would have had room for more.
+            // The kernel would have had room for more. Otherwise the test would prove nothing.
             "cuda" if given < device.info().multiprocessors => assert!(all > used, "{all} and {used}"),
             _ => {}
         }
@@ -92,7 +92,7 @@ fn memory_kernels_and_events_are_shared_with_other_streams(device: &Device) -> R
     let stream = on_part(device, 1)?;
     let (mut x, mut y) = (whole.full(N, 1u32)?, stream.full(N, 2u32)?);
     let mut host = device.pinned::<u32>(N)?;
-    // The tracker orders the streams; x goes from one to the other and back.
+    // `x` goes from one stream to the other and back, so the tracker must order them.
     let gate = Gate::adding(&kernels, &whole, &mut x, 1)?;
     kernels.mix(&stream, &x, &mut y, N)?;
     kernels.step(&whole, &mut x, 3, N)?;
@@ -115,7 +115,7 @@ fn memory_kernels_and_events_are_shared_with_other_streams(device: &Device) -> R
     Ok(())
 }
 
-/// Two streams on halves, or on smaller parts of equal size: each has a kernel that waits for the other's.
+/// Two streams have a half each, or smaller parts of equal size. Each one's kernel waits for the other one's.
 fn equal_parts_overlap_in_time(device: &Device) -> Result<()> {
     let kernels = sync::Kernels::load(device)?;
     let least = (device.info().multiprocessors / 2).max(1);
@@ -127,7 +127,8 @@ fn equal_parts_overlap_in_time(device: &Device) -> Result<()> {
     b.synchronize()
 }
 
-/// The blocks wait for each other, so one that does not fit on the part would never end.
+/// The blocks wait for each other. If they do not all fit on the part, the launch must be refused, because it would
+/// never end.
 fn cooperative_grids_fit_the_part(device: &Device) -> Result<()> {
     const THREADS: u32 = 256;
     let kernels = sync::Kernels::load(device)?;
@@ -180,7 +181,7 @@ fn a_graph_outlives_the_stream_on_a_part_that_it_was_captured_on(device: &Device
     let stream = on_part(device, 1)?;
     let (mut x, mut y) = (whole.full(N, 1u32)?, whole.full(N, 2u32)?);
     whole.synchronize()?;
-    // One capture begins on the stream; the other has the stream join.
+    // One capture begins on this stream. This stream joins the other one.
     let first = stream.capture(|s| kernels.step(s, &mut x, 1, N))?;
     let second = other.capture(|s| {
         kernels.step(s, &mut y, 1, N)?;
@@ -191,7 +192,7 @@ fn a_graph_outlives_the_stream_on_a_part_that_it_was_captured_on(device: &Device
     stream.synchronize()?;
     drop(stream);
     for _ in 0..3 {
-        // The stream is looked for, and would be destroyed if nothing needed it.
+        // When you make a stream, the library destroys streams that it does not need any more.
         drop(device.stream()?);
         first.launch(&whole)?;
         second.launch(&whole)?;

@@ -1,4 +1,4 @@
-//! Copies of two- and three-dimensional boxes in every direction are compared with a plain loop.
+//! You can copy two- and three-dimensional boxes in every direction. We compare with a plain loop.
 
 use conformance::{Gate, assert_all, kernels_and_streams, refused, tests};
 use gpustream::{AsView, AsViewMut, Device, ErrorKind, Pitched, Result, Stream};
@@ -58,7 +58,7 @@ fn boxes_are_copied_in_every_direction(device: &Device) -> Result<()> {
     copied(&s, &values, &on_host, &mut host, "host to host")
 }
 
-/// The image is larger, with pixels of several bytes.
+/// The image is larger here, and a pixel has several bytes.
 fn a_tile_of_an_image_is_copied(device: &Device) -> Result<()> {
     const SIDE: usize = 1000;
     let s = device.stream()?;
@@ -80,7 +80,7 @@ fn a_tile_of_an_image_is_copied(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The copy is between views: elements before, after and between the rows do not change.
+/// We copy between views. Elements before, after and between the rows must not change.
 fn neighbours_stay_as_they_are(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let src = s.full(100, 1u32)?;
@@ -105,7 +105,7 @@ fn boxes_are_ordered_with_everything_else(device: &Device) -> Result<()> {
     conformance::synchronize(device)?;
     let gate = Gate::adding(&kernels, &a, &mut x, 4)?;
     b.copy_box(&x, Pitched::new_2d(10).at(5, 5), &mut y, Pitched::new_2d(5), [5, 5, 1])?;
-    // The fill comes after the box was read.
+    // The fill must come after the copy has read the box.
     a.fill(&mut x, 9)?;
     assert!(!b.is_done()?);
     gate.open();

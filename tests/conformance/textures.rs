@@ -1,4 +1,4 @@
-//! Textures give kernels the values that CUDA's formulas name.
+//! Kernels fetch from textures what CUDA's formulas say.
 
 use conformance::textures::Kernels;
 use conformance::{ONE, refused, tests, with_stream};
@@ -14,12 +14,12 @@ tests! {
         layers_are_fetched_apart, every_type_of_texel_arrives, integers_are_read_as_normalised_numbers,
         halves_are_filtered, linear_memory_is_fetched_by_number, linear_memory_is_written_between_fetches,
         a_write_and_a_fetch_of_one_memory_are_refused, surfaces_of_every_shape_are_written,
-        every_type_of_texel_is_stored, boundary_modes_say_what_is_beside;
+        every_type_of_texel_is_stored, boundary_modes_decide_what_lies_outside;
     Isolated if has_textures: a_store_beside_a_surface_ends_the_kernel;
     CpuOnly: a_fetch_of_another_type_ends_the_kernel;
 }
 
-/// Returns whether the device has textures; one without says so.
+/// Returns true if the device has textures. If it has none, checks that the error says so.
 pub(crate) fn has_textures(device: &Device) -> bool {
     if device.info().features.textures {
         return true;
@@ -28,7 +28,7 @@ pub(crate) fn has_textures(device: &Device) -> bool {
     false
 }
 
-/// The value beside an axis of `texels` texels, as the guide has it: the index of a texel, or none.
+/// Returns the texel that an index outside the axis stands for, as in CUDA's guide. Returns `None` for the border.
 fn beside(mode: AddressMode, index: i64, texels: i64) -> Option<i64> {
     match mode {
         AddressMode::Clamp => Some(index.clamp(0, texels - 1)),
@@ -41,17 +41,17 @@ fn beside(mode: AddressMode, index: i64, texels: i64) -> Option<i64> {
     }
 }
 
-/// A texture on the host: the reference for what devices fetch.
+/// A texture on the host. We compare it with what devices fetch.
 struct Reference<'a> {
     texels: &'a [f32],
     extent: [usize; 3],
     options: TextureOptions,
-    /// The axes along which neighbours are filtered.
+    /// Neighbours are filtered along this many axes.
     axes: usize,
 }
 
 impl Reference<'_> {
-    /// Returns the texels along one axis with their weights.
+    /// Returns the texels along one axis, with their weights.
     fn along(&self, axis: usize, x: f32) -> Vec<(Option<i64>, f64)> {
         let (texels, mode) = (self.extent[axis] as i64, self.options.address[axis]);
         if axis >= self.axes {
@@ -84,7 +84,7 @@ impl Reference<'_> {
         sum
     }
 
-    /// Compares what a device fetched with what the formulas say: weights have steps of 1/256 along each axis.
+    /// Compares what a device fetched with the formulas. A device may round weights to steps of 1/256 along each axis.
     fn check(&self, places: &[[f32; 3]], got: &[f32], what: &str) {
         let range = self.texels.iter().fold(0.0f32, |most, value| most.max(value.abs()));
         let step = if self.options.filter == FilterMode::Linear { self.axes as f64 / 256.0 } else { 0.0 };
@@ -97,12 +97,13 @@ impl Reference<'_> {
     }
 }
 
-/// Texels without a pattern, in eighths.
+/// Returns texels without a pattern, as multiples of an eighth.
 fn texels(count: usize) -> Vec<f32> {
     (0..count as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 22) as f32 / 8.0).collect()
 }
 
-/// Coordinates inside and around an extent, away from the borders between texels.
+/// Returns coordinates inside and around an extent. They stay away from borders between texels, because a device may
+/// round there either way.
 fn places(extent: [usize; 3], normalized: bool, far: i64) -> Vec<[f32; 3]> {
     let along = |axis: usize, number: i64| {
         let texels = extent[axis] as f32;
@@ -122,7 +123,7 @@ fn flat(places: &[[f32; 3]], coordinates: usize) -> Vec<f32> {
     places.iter().flat_map(|place| place[..coordinates].to_vec()).collect()
 }
 
-/// Fetches at places from a texture of so many dimensions.
+/// Fetches from a texture of this many dimensions.
 fn fetch(
     kernels: &Kernels,
     s: &Stream,
@@ -285,7 +286,7 @@ fn boxes_of_arrays_are_copied(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Uploads texels, has a kernel fetch each, and compares.
+/// Uploads texels, lets a kernel fetch each of them, and compares.
 fn fetched<T: Texel + PartialEq + std::fmt::Debug>(
     device: &Device,
     value: impl Fn(usize) -> T,
@@ -349,7 +350,7 @@ fn integers_are_read_as_normalised_numbers(device: &Device) -> Result<()> {
     let words: [i16; 21] = std::array::from_fn(|i| numbers(i, -32_768.0, 32_767.0) as i16);
     let want = words.map(|v| (f32::from(v) / 32_767.0).max(-1.0));
     check(&s.upload_array(&words, IMAGE)?.texture(options)?, want)?;
-    // Filtered, too.
+    // They can also be filtered.
     let options = options.filter(FilterMode::Linear);
     let values = bytes.map(|v| (f32::from(v) / 127.0).max(-1.0));
     let texture = s.upload_array(&bytes, IMAGE)?.texture(options)?;
@@ -402,7 +403,8 @@ fn linear_memory_is_fetched_by_number(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A kernel writes through the buffer's address what a later one fetches, on another stream, and in a graph.
+/// One kernel writes through the buffer's address, and a later one fetches. They are on two streams, and then in a
+/// graph.
 fn linear_memory_is_written_between_fetches(device: &Device) -> Result<()> {
     let (kernels, a, b) = (Kernels::load(device)?, device.stream()?, device.stream()?);
     let source = a.upload_array(&[5.0f32; 21], IMAGE)?.texture(TextureOptions::default())?;
@@ -455,7 +457,7 @@ fn surfaces_of_every_shape_are_written(device: &Device) -> Result<()> {
     kernels.double_layer(&s, &mut layers.surface()?, 1, 4, 3)?;
     let want = [values[..12].to_vec(), doubled(&values[12..])].concat();
     assert_eq!(s.download_array(&layers)?, want);
-    // A kernel fetches the values that an earlier one wrote through a surface.
+    // One kernel writes through a surface, and a later one fetches the values.
     let (from, to) =
         (s.upload_array(&values, ArrayShape::new_2d(6, 4))?, device.array::<f32>(ArrayShape::new_2d(6, 4))?);
     kernels.transfer(&s, &from.texture(TextureOptions::default())?, &mut to.surface()?, 6, 4)?;
@@ -471,7 +473,7 @@ fn every_type_of_texel_is_stored(device: &Device) -> Result<()> {
     macro_rules! each {
         ($($value:expr),*) => {$({
             let values = (0..21).map($value).collect::<Vec<_>>();
-            // Of the same type, with other values.
+            // The array has the same type but other values.
             let array = s.upload_array(&[values[20]; 21], IMAGE)?;
             kernels.store(&s, &mut array.surface()?, &s.upload(&values)?, 7, 3)?;
             assert_eq!(s.download_array(&array)?, values);
@@ -483,7 +485,7 @@ fn every_type_of_texel_is_stored(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn boundary_modes_say_what_is_beside(device: &Device) -> Result<()> {
+fn boundary_modes_decide_what_lies_outside(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     let array = s.upload_array(&[3.0f32, 4.0, 5.0], ArrayShape::new_1d(3))?;
     let (mut zero, mut clamped) = (s.full(5, 9.0f32)?, s.full(5, 9.0f32)?);

@@ -14,14 +14,15 @@ use crate::textures::{IMAGE, has_textures};
 
 tests! {
     Plain if has_textures: a_fetch_waits_for_a_write_elsewhere, a_write_waits_for_a_fetch_elsewhere,
-        strict_order_is_checked_for_textures, dropped_textures_finish_their_work, graphs_keep_arrays_and_textures,
-        nodes_copy_to_arrays, replayed_steps_fetch_the_new_values, threads_write_and_fetch_one_array,
-        textures_of_another_handle_work_and_outlive_it, a_forgotten_texture_breaks_nothing,
-        a_surface_and_a_texture_of_one_array_are_refused, nonsense_is_refused;
+        strict_order_is_checked_for_textures, dropped_textures_finish_their_work,
+        graphs_keep_arrays_and_textures, nodes_copy_to_arrays, replayed_steps_fetch_the_new_values,
+        threads_write_and_fetch_one_array, textures_of_another_handle_work_and_outlive_it,
+        a_forgotten_texture_breaks_nothing, a_surface_and_a_texture_of_one_array_are_refused,
+        nonsense_is_refused;
     Several if has_others, has_textures: textures_stay_on_their_device;
 }
 
-/// Values that a kernel makes of all texels being `value`.
+/// Returns what a kernel fetches from a texture.
 fn sampled(kernels: &Kernels, s: &Stream, texture: &Texture) -> Result<Buffer<f32>> {
     let mut out = s.zeros::<f32>(21)?;
     kernels.texels(s, texture, &mut out, 7, 3)?;
@@ -41,7 +42,7 @@ fn a_fetch_waits_for_a_write_elsewhere(device: &Device) -> Result<()> {
     assert!(!b.is_done()?, "the fetch waits for the copy");
     gate.open();
     assert_eq!(b.download(&out)?, [2.0; 21]);
-    // And so does a download of what a surface's kernel writes.
+    // A download must also wait for a kernel that writes through a surface.
     let mut surface = array.surface()?;
     let gate = Gate::on(&waiting, &a)?;
     kernels.add_two(&a, &mut surface, 7, 3)?;
@@ -105,7 +106,7 @@ fn dropped_textures_finish_their_work(device: &Device) -> Result<()> {
         outs.push(out);
     }
     gate.open();
-    // The memory of an array that was freed too early would be the next one's.
+    // If an array had been freed too early, one of these would get its memory.
     let others = (0..20).map(|_| s.upload_array(&[9.0f32; 21], IMAGE)).collect::<Result<Vec<_>>>()?;
     for (round, out) in outs.iter().enumerate() {
         let added = if round % 2 == 0 { 0.0 } else { 2.0 };
@@ -128,7 +129,7 @@ fn graphs_keep_arrays_and_textures(device: &Device) -> Result<()> {
     })?;
     for round in 1..4u8 {
         s.fill(&mut values, f32::from(round))?;
-        // Arrays that would take the place of one that was freed.
+        // If an array had been freed too early, one of these would get its place.
         let others = (0..3).map(|_| s.upload_array(&[9.0f32; 21], IMAGE)).collect::<Result<Vec<_>>>()?;
         graph.launch(&s)?;
         assert_eq!(s.download(&out)?, [f32::from(round) + 2.0; 21]);
@@ -163,7 +164,7 @@ fn nodes_copy_to_arrays(device: &Device) -> Result<()> {
             graph.launch(&s)?;
             assert_eq!(s.download(&out)?, [2.0; 21]);
         }
-        // Drivers set no copy of several dimensions in a graph that is there.
+        // Drivers cannot set a copy of several dimensions in an existing graph.
         Err(error) => assert_ne!(device.info().backend, gpustream::BackendName::CPU, "{error}"),
     }
     Ok(())
@@ -175,7 +176,7 @@ fn replayed_steps_fetch_the_new_values(device: &Device) -> Result<()> {
     let mut arrays = [device.array::<f32>(IMAGE)?, device.array::<f32>(IMAGE)?];
     let mut step = device.replay();
     for round in 0..12u8 {
-        // From the seventh round on another array; the options change back and forth.
+        // After the seventh round we use another array. The options change back and forth.
         let array = &mut arrays[usize::from(round > 6)];
         let filter = if round % 3 == 2 { FilterMode::Linear } else { FilterMode::Point };
         step.run(&s, |s| {
@@ -189,7 +190,8 @@ fn replayed_steps_fetch_the_new_values(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Arrays are shared with their textures: two threads may write one at once, without a borrow between them.
+/// An array may be used while textures refer to it. So two threads can write one array at once, without a borrow
+/// between them.
 fn threads_write_and_fetch_one_array(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     let array = s.upload_array(&[0.0f32; 21], IMAGE)?;

@@ -1,4 +1,4 @@
-//! Traces of known schedules: what ran, in which order, and what waited for what.
+//! We know what these programs do, so their traces must say what ran, in which order, and what waited for what.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ tests! {
 
 const N: usize = 3000;
 
-/// The operations with this label, in the order of their submission.
+/// Returns the operations with this label, in the order of submission.
 fn labelled<'a>(timeline: &'a Timeline, label: &str) -> Vec<&'a Operation> {
     let mut found: Vec<_> = timeline.operations.iter().filter(|it| it.label == label).collect();
     found.sort_by_key(|it| it.submitted.start);
@@ -33,10 +33,10 @@ fn labelled<'a>(timeline: &'a Timeline, label: &str) -> Vec<&'a Operation> {
 }
 
 fn ran(operation: &Operation) -> Range<u64> {
-    operation.ran.clone().unwrap_or_else(|| panic!("nobody knows when this ran: {operation:?}"))
+    operation.ran.clone().unwrap_or_else(|| panic!("the trace does not say when this ran: {operation:?}"))
 }
 
-/// The most nanoseconds by which times may be off, of both ends together.
+/// Returns how many nanoseconds an interval's length may be off, because both of its ends are.
 fn slack(timeline: &Timeline) -> u64 {
     timeline.devices.iter().map(|device| 2 * device.error).max().unwrap_or(0) + 1000
 }
@@ -64,7 +64,7 @@ fn operations_are_named_and_timed(device: &Device) -> Result<()> {
     assert!(ran(first).end <= ran(second).start + slack(&timeline), "{first:?} {second:?}");
     assert!(first.submitted.start <= ran(first).start + slack(&timeline), "{first:?}");
     assert!(timeline.threads.iter().any(|thread| thread.id == first.thread));
-    // Nothing is noted after the end.
+    // A trace must not note anything after its end.
     kernels.step(&a, &mut x, 3, N)?;
     assert_eq!(labelled(&device.trace()?.stop()?, "step").len(), 0);
     Ok(())
@@ -95,7 +95,7 @@ fn waits_are_arrows(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Each of two kernels ends when the other one has begun.
+/// Each kernel ends only when the other one has begun.
 fn kernels_at_once_overlap(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (first, second) = (device.flag()?, device.flag()?);
@@ -135,7 +135,7 @@ fn copies_have_directions_and_exact_bytes(device: &Device) -> Result<()> {
     };
     let len = long.len() as u64;
     let [up, down, inside] = [Direction::Up, Direction::Down, Direction::Inside].map(bytes);
-    // Where host and device share memory, copies are within it.
+    // If host and device share memory, the trace counts these as copies inside it.
     assert_eq!(up + down + inside, 3 * len + 3);
     if device.info().backend != gpustream::BackendName::CPU {
         assert_eq!((up, down, inside), (len + 3, len, len));
@@ -143,7 +143,8 @@ fn copies_have_directions_and_exact_bytes(device: &Device) -> Result<()> {
     let fills = timeline.operations.iter().filter(|it| it.work == WorkKind::Fill { bytes: len });
     assert_eq!(fills.count(), 1);
     assert!(timeline.operations.iter().all(|it| it.ran.is_some()), "{timeline:?}");
-    // A slice goes through pinned memory, and the host is at it before it submits the copy; few bytes go with the command.
+    // A slice goes through pinned memory, and the host works on it before it submits the copy. A few bytes go with the
+    // command.
     let from_slices = |it: &&Operation| matches!(it.work, WorkKind::Copy { pageable: true, .. });
     let staged: Vec<_> = timeline.operations.iter().filter(from_slices).collect();
     assert!(staged.iter().all(|it| it.label == "upload"), "{staged:?}");
@@ -196,7 +197,7 @@ fn graphs_and_steps_are_operations(device: &Device) -> Result<()> {
     assert_eq!(run.work, WorkKind::Graph { operations: 2 });
     let times = ran(run);
     assert!(run.pieces.iter().all(|piece| times.start <= piece.ran.start && piece.ran.end <= times.end));
-    // A step's first run is plain.
+    // A step's first run submits its operations one by one.
     let (plain, steps) = (labelled(&timeline, "step"), labelled(&timeline, "replayed step"));
     if replay.stats().launches == 0 {
         assert_eq!((plain.len(), steps.len()), (8, 0));
@@ -397,12 +398,12 @@ fn a_panic_inside_leaves_the_trace_usable(device: &Device) -> Result<()> {
     assert_all(&a, &x, next(1, 1))
 }
 
-/// The file that a child traces itself into.
+/// Returns the file into which a child traces itself.
 fn file_of_child() -> std::path::PathBuf {
     std::env::var_os("GPUSTREAM_TRACE").expect("set by the parent").into()
 }
 
-/// Runs a few operations on the device; the environment says what becomes of them.
+/// Runs a few operations. The environment says whether and where they are traced.
 fn traced(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
@@ -411,7 +412,7 @@ fn traced(device: &Device) -> Result<()> {
     assert_all(&b, &x, next(next(1, 1), 2))
 }
 
-/// Ends without an end, once the library has written down the operations.
+/// Is killed without a proper end, once the library has written the operations.
 fn killed(device: &Device) -> Result<()> {
     traced(device)?;
     let written = || {
@@ -495,10 +496,11 @@ fn a_trace_that_cannot_be_written_is_one_error(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Traces more than the process's files may have: without a look at the limit a signal would end the process.
+/// Traces more than the process's files may hold. If the library did not look at the limit, a signal would end the
+/// process.
 fn traced_up_to_a_limit(device: &Device) -> Result<()> {
     let limit = libc::rlimit { rlim_cur: 4000, rlim_max: libc::RLIM_INFINITY };
-    // The device is open already, and with it the module of `traced` is not yet loaded.
+    // We load the module before we set the limit, because loading may write files.
     let kernels = conformance::sync::Kernels::load(device)?;
     // SAFETY: the call reads a local.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
@@ -510,7 +512,7 @@ fn traced_up_to_a_limit(device: &Device) -> Result<()> {
     s.synchronize()
 }
 
-/// The trace that was there first stays whole, and the other process says which file it writes.
+/// The first process's trace must stay whole. The second process must say which file it writes instead.
 fn two_processes_with_one_file_write_two(device: &Device) -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.pftrace");

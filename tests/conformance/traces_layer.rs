@@ -1,4 +1,4 @@
-//! The program's own spans and events, as the crate `tracing` tells of them, in traces.
+//! Traces contain your own spans and events if you use the crate `tracing`.
 
 use std::sync::mpsc;
 use std::thread;
@@ -30,7 +30,7 @@ fn listening<T>(work: impl FnOnce() -> T) -> T {
     dispatcher::with_default(&subscriber(), work)
 }
 
-/// The program's spans with this label, in the order of their starts.
+/// Returns your spans with this label, in the order in which they start.
 fn spans_named<'a>(timeline: &'a Timeline, label: &str) -> Vec<&'a Span> {
     let user = |span: &&Span| span.label == label && matches!(span.kind, SpanKind::User { .. });
     let mut found: Vec<_> = timeline.spans.iter().filter(user).collect();
@@ -38,7 +38,7 @@ fn spans_named<'a>(timeline: &'a Timeline, label: &str) -> Vec<&'a Span> {
     found
 }
 
-/// The fields of a span, as the text `name=value name=value`.
+/// Returns a span's fields as the text `name=value name=value`.
 fn fields(span: &Span) -> String {
     let SpanKind::User { fields } = &span.kind else { panic!("{span:?}") };
     text(fields)
@@ -107,7 +107,7 @@ fn events_are_moments_with_their_message(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// As tasks of an executor do, whose polls are on any thread.
+/// Tasks of an executor do this, because any thread may poll them.
 fn span_on_several_threads_is_on_each_track(device: &Device) -> Result<()> {
     let trace = device.trace()?;
     let dispatch = subscriber();
@@ -145,7 +145,7 @@ fn spans_count_while_a_trace_goes_on(device: &Device) -> Result<()> {
             spans_named(&trace.stop()?, "before").iter().map(|it| fields(it)).collect::<Vec<_>>(),
             ["field=2"]
         );
-        // The exit of `during` falls between two traces.
+        // `during` ends between the two traces.
         let during = during.exit();
         let trace = device.trace()?;
         during.in_scope(|| ());

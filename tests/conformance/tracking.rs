@@ -1,4 +1,4 @@
-//! The library orders operations on the same memory, and strict mode reports those that the program left unordered.
+//! The library orders operations on the same memory. Strict mode reports those that you left unordered.
 
 use conformance::{
     Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, refused, sync, tests,
@@ -10,15 +10,16 @@ tests! {
         a_writer_waits_for_a_writer_elsewhere, readers_do_not_wait_for_readers, ranges_are_tracked_apart,
         pinned_reads_wait_for_their_copy_alone, pinned_writes_wait_for_readers,
         host_access_waits_for_its_range_alone, a_pipeline_over_two_streams_is_ordered,
-        hand_overs_among_many_streams_are_ordered, strict_names_both_operations, strict_accepts_what_is_ordered,
-        strict_accepts_what_the_host_saw, strict_leaves_everything_usable, a_download_is_tracked_too,
-        flags_are_not_tracked, two_threads_submit_to_one_stream, a_finished_operation_says_nothing_of_later_waits;
+        hand_overs_among_many_streams_are_ordered, strict_names_both_operations,
+        strict_accepts_what_is_ordered, strict_accepts_what_the_host_saw, strict_leaves_everything_usable,
+        a_download_is_tracked_too, flags_are_not_tracked, two_threads_submit_to_one_stream,
+        a_finished_operation_says_nothing_of_later_waits;
 }
 
 const N: usize = 3000;
 
-/// A stream's last operation is done, and then the stream waits for another one: a wait for the operation alone must
-/// not count as a wait for that stream.
+/// A stream finishes an operation and then waits for another stream. If the host waits for the operation, it must not
+/// count as having waited for the other stream.
 fn a_finished_operation_says_nothing_of_later_waits(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, y) = (a.full(N, 1u32)?, b.full(N, 2u32)?);
@@ -73,7 +74,7 @@ fn a_writer_waits_for_a_writer_elsewhere(device: &Device) -> Result<()> {
     assert_all(&a, &x, 9)
 }
 
-/// A reader on a second stream does not wait for the first one's.
+/// A reader must not wait for a reader on another stream.
 fn readers_do_not_wait_for_readers(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let x = a.full(N, 5u32)?;
@@ -87,7 +88,7 @@ fn readers_do_not_wait_for_readers(device: &Device) -> Result<()> {
     assert_all(&a, &y, 5)
 }
 
-/// Two streams use one half of a buffer each; an operation on both halves waits for both.
+/// Two streams use one half of a buffer each. If an operation uses both halves, it must wait for both.
 fn ranges_are_tracked_apart(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut x = a.full(N, 1u32)?;
@@ -108,7 +109,7 @@ fn ranges_are_tracked_apart(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// `read` returns when the copy has arrived, though later work of the same stream still runs.
+/// `read` must return when the copy has arrived, although later work on the same stream still runs.
 fn pinned_reads_wait_for_their_copy_alone(device: &Device) -> Result<()> {
     let (kernels, [a]) = kernels_and_streams(device)?;
     let x = a.full(N, 4u32)?;
@@ -149,7 +150,7 @@ fn host_access_waits_for_its_range_alone(device: &Device) -> Result<()> {
     a.synchronize()?;
     let gate = Gate::on(&kernels, &a)?;
     a.copy(&x, &mut host.slice_mut(200..300)?)?;
-    // The ranges beside the copy can be used.
+    // You can use the ranges around the copy.
     host.slice_mut(..200)?.write()?.fill(3);
     assert_eq!(*host.slice(300..)?.read()?, [1; N - 300]);
     assert!(!host.slice(299..301)?.is_done()?);
@@ -159,7 +160,7 @@ fn host_access_waits_for_its_range_alone(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Two buffers take turns between a copying and a computing stream.
+/// Two buffers take turns between a stream that copies and a stream that computes.
 fn a_pipeline_over_two_streams_is_ordered(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let mut hosts = [device.pinned::<u32>(N)?, device.pinned::<u32>(N)?];
@@ -227,7 +228,7 @@ fn strict_accepts_what_is_ordered(device: &Device) -> Result<()> {
         kernels.step(&b, &mut x, value, N)?;
         a.wait(&b.record()?)?;
     }
-    // Ranges that do not overlap need no order, and neither do two readers.
+    // Ranges that do not overlap need no order. Neither do two readers.
     let (mut left, mut right) = x.split_at_mut(N / 2)?;
     a.fill(&mut left, 1)?;
     a.wait(&b.record()?)?;
@@ -287,7 +288,7 @@ fn a_download_is_tracked_too(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A flag exists so that host and device can use it at the same time.
+/// Host and device may use a flag at the same time, so it is not tracked.
 fn flags_are_not_tracked(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut ping, gate) = (device.flag()?, Gate::new(device)?);
@@ -302,8 +303,7 @@ fn flags_are_not_tracked(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// An operation gets its number and makes its driver call under one lock, so neither thread's work is lost or
-/// reordered.
+/// An operation gets its number and makes its driver call under one lock, so no thread's work can be lost or reordered.
 fn two_threads_submit_to_one_stream(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let source = a.full(N, 1u32)?;

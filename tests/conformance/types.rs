@@ -1,4 +1,4 @@
-//! The types of existing CUDA and HIP files have the same layout on the host and on every device.
+//! The types of existing CUDA and HIP files must have the same layout on the host and on every device.
 
 use conformance::types::{Bits, Box, Cell, Flavour, Kernels, Mode};
 use conformance::{assert_all, half_pairs, refused, tests, with_stream};
@@ -148,7 +148,7 @@ fn optional_pointers_may_be_null(device: &Device) -> Result<()> {
     assert_eq!(s.download(&out)?, [6.0; N]);
     kernels.scale_and_add(&s, 3.0, &x, Some(&addend), &mut out, Some(&mut counter), N)?;
     assert_eq!((s.download(&out)?, s.download(&counter)?), (vec![6.5; N], vec![N as u32]));
-    // The memory that is there is long enough.
+    // If the memory is there, it must be long enough.
     let short = addend.slice(1..)?;
     let violated = kernels.scale_and_add(&s, 3.0, &x, Some(&short), &mut out, None, N);
     refused(violated, ErrorKind::ContractViolated, &["n <= len(addend)", "99"]);
@@ -170,7 +170,7 @@ fn memory_that_is_only_read_is_shared(device: &Device) -> Result<()> {
     let x = s.full(N, 2.0_f32)?;
     let (mut one, mut two) = (s.zeros::<f32>(N)?, s.zeros::<f32>(N)?);
     let shared = &x;
-    // The same memory is read twice by one launch, and by launches on two streams.
+    // A launch may read the same memory twice, and two streams may read it at once.
     kernels.scale_and_add(&s, 1.0, shared, Some(shared), &mut one, None, N)?;
     let other = device.stream()?;
     kernels.scale_and_add(&other, 2.0, shared, None, &mut two, None, N)?;

@@ -1,4 +1,4 @@
-//! Watchers of graphs, by which another library looks after its work there.
+//! Another library can watch a graph, to learn about the runs that contain its work.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::{mem, thread};
@@ -11,14 +11,15 @@ tests! {
     Plain: watcher_is_told_of_each_launch, watcher_of_a_child_is_told_of_its_parents_launches,
         watcher_may_refuse_a_launch, failures_of_a_run_are_reported, updated_graph_has_the_new_watcher_alone,
         watchers_and_other_threads_read_what_the_graph_writes, guard_of_a_watcher_keeps_the_launch_out,
-        watcher_lives_as_long_as_the_graphs_runs, watchers_need_a_recording, runs_of_a_replay_have_no_watchers;
+        watcher_lives_as_long_as_the_graphs_runs, watchers_need_a_recording,
+        runs_of_a_replay_have_no_watchers;
 }
 
 const N: usize = 1000;
 
 type Runs = Arc<Mutex<Vec<Arc<StreamWatcher>>>>;
 
-/// Makes a watcher, and the list of the runs that it is told of.
+/// Makes a watcher, and the list of runs that it is told about.
 fn watcher() -> (Arc<GraphWatcher>, Runs) {
     let runs = Runs::default();
     let told = runs.clone();
@@ -129,7 +130,8 @@ fn updated_graph_has_the_new_watcher_alone(device: &Device) -> Result<()> {
     assert_all(&a, &x, 3)
 }
 
-/// Nothing is locked while a watcher's closures run.
+/// The library must not hold a lock while it calls a watcher, because the watcher or another thread may read the
+/// graph's memory.
 fn watchers_and_other_threads_read_what_the_graph_writes(device: &Device) -> Result<()> {
     let (_, [a]) = kernels_and_streams(device)?;
     let (x, mut host) = (a.full(N, 7u32)?, device.pinned::<u32>(N)?);
@@ -155,7 +157,7 @@ fn watchers_and_other_threads_read_what_the_graph_writes(device: &Device) -> Res
     Ok(())
 }
 
-/// The look for guards comes after the watchers' closures.
+/// The library looks for guards after it has called the watchers.
 fn guard_of_a_watcher_keeps_the_launch_out(device: &Device) -> Result<()> {
     let (_, [a]) = kernels_and_streams(device)?;
     let (x, mut host) = (a.full(N, 7u32)?, device.pinned::<u32>(N)?);
@@ -192,7 +194,7 @@ fn watcher_lives_as_long_as_the_graphs_runs(device: &Device) -> Result<()> {
     gate.open();
     a.synchronize()?;
     until(|| {
-        // A drop looks whether earlier ones can be finished.
+        // When you drop a graph, the library looks whether it can finish earlier drops.
         drop(a.capture(|_| Ok(()))?);
         Ok(Arc::strong_count(&watcher) == 1)
     })
@@ -205,7 +207,7 @@ fn watchers_need_a_recording(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// They are not recorded.
+/// A step's operations are not recorded, so there is nothing to watch.
 fn runs_of_a_replay_have_no_watchers(device: &Device) -> Result<()> {
     let (_, [a]) = kernels_and_streams(device)?;
     let (watcher, runs) = watcher();

@@ -1,4 +1,4 @@
-//! Child processes that play a part for a test: this executable again, with the part's name in the environment.
+//! Child processes of tests. A child is this executable again, with the name of the part it plays in its environment.
 
 use std::io::Read;
 use std::process::{self, Command, Stdio};
@@ -13,21 +13,22 @@ use libtest_mimic::Failed;
 use crate::device::name_of;
 use crate::suite::{DEVICES, time_limit};
 
-/// The variable that names a child's part: device and test.
+/// The variable that tells a child its device and its test.
 pub(crate) const PART: &str = "GPUSTREAM_TEST_PART";
-/// A child's exit code for a test that was skipped.
+/// A child exits with this code if its test was skipped.
 pub(crate) const SKIPPED: i32 = 4;
 
-/// The time after which a child counts as hanging that used no processor meanwhile.
+/// If a child uses no processor time for so long, we say that it hangs.
 const QUIET: Duration = Duration::from_secs(45);
-/// The time after which a child is named that is still at work.
+/// If a child works for longer than this, we print its name, so that you see what the suite is waiting for.
 const SLOW: Duration = Duration::from_secs(50);
-/// The time that a killed child has to be gone: one that waits inside the kernel does not go.
+/// How long we wait for a killed child to end. It may never end, because the system cannot kill a process that is stuck
+/// inside the kernel.
 const GONE: Duration = Duration::from_secs(10);
-/// The time between two looks.
+/// How often we look at the child.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// A child process that plays a part.
+/// A child process that plays a part for a test.
 #[derive(Debug)]
 pub struct Child {
     command: Command,
@@ -35,12 +36,12 @@ pub struct Child {
     quiet: Duration,
 }
 
-/// The exit code and the output of a child that has ended.
+/// What a child leaves when it ends.
 #[derive(Debug)]
 pub struct Ended {
-    /// The exit code; `None` where a signal ended the child.
+    /// The exit code, or `None` if a signal ended the child.
     pub code: Option<i32>,
-    /// The text that the child wrote to standard output and standard error.
+    /// What the child wrote to standard output and standard error.
     pub output: String,
 }
 
@@ -52,31 +53,34 @@ impl Child {
         Self::of_command(name, command)
     }
 
-    /// Makes a child of a command; `name` is for messages.
+    /// Makes a child from a command. `name` appears in messages.
     #[must_use]
     pub fn of_command(name: &str, mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Self { command, name: name.to_owned(), quiet: QUIET }
     }
 
-    /// Makes a child that plays `part` (`file::name`) on the device.
+    /// Makes a child that plays `part`, which is `file::name` of a test, on the device.
     #[must_use]
     pub fn of(device: &Device, part: &str) -> Self {
         Self::new(&name_of(device), part)
     }
 
-    /// Sets a variable of the child's environment.
+    /// Sets a variable in the child's environment.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Runs the child to its end. Kills one that does nothing for 45 s, or that is still there after half of a test's time
-    /// limit, and says what its threads were at. A child that is slow is named on standard error meanwhile.
+    /// Runs the child until it ends.
+    ///
+    /// Kills the child if it uses no processor time for 45 s, or if it takes more than half the time limit for a test.
+    /// The error then says what each of its threads was doing. A slow child is also named on standard error while it
+    /// runs.
     ///
     /// # Errors
-    /// The child cannot be started, or hangs.
+    /// If the child cannot be started, or hangs.
     pub fn run(mut self) -> Result<Ended> {
         let failed = |what: String| Error::new(ErrorKind::Driver, what);
         let mut child = self.command.spawn().map_err(|error| failed(format!("starting a child: {error}")))?;
@@ -108,14 +112,15 @@ impl Child {
             if let Some(hung) = watch.look(&self.name, written) {
                 let threads = threads_of(child.id());
                 let killed = kill(&mut child);
-                // The readers are left: another process may have the pipes, or this one cannot be killed.
+                // We don't join the readers: they may never end, because another process may hold the pipes open or the
+                // child may survive the kill.
                 return Err(failed(format!(
                     "{} {hung}, and {killed}; its threads:\n{threads}it had written:\n{}",
                     self.name,
                     written()
                 )));
             }
-            // This waits for the process's end, which is asked about again; it assumes nothing about time.
+            // This only sets how often we ask whether the process has ended. Nothing depends on the time.
             thread::sleep(PERIOD);
         };
         for reader in readers {
@@ -124,13 +129,13 @@ impl Child {
         Ok(Ended { code: status.code(), output: written() })
     }
 
-    /// Runs the child to its end, asserts that the part succeeds, and returns what the child wrote.
+    /// Runs the child until it ends, asserts that its part succeeds, and returns what it wrote.
     ///
     /// # Errors
-    /// The child cannot be started, or hangs.
+    /// If the child cannot be started, or hangs.
     ///
     /// # Panics
-    /// The part fails.
+    /// If the part fails.
     #[track_caller]
     pub fn succeeds(self) -> Result<String> {
         let Ended { code, output } = self.run()?;
@@ -139,12 +144,12 @@ impl Child {
     }
 }
 
-/// A look after a child that may hang.
+/// Decides whether a child hangs.
 struct Watch {
     process: u32,
     quiet: Duration,
     begun: Instant,
-    /// The processor time that the child has used, and when that last changed.
+    /// The child's processor time, and the moment when we last saw it change.
     used: Option<u64>,
     changed: Instant,
     looked: Instant,
@@ -157,7 +162,7 @@ impl Watch {
         Self { process, quiet, begun: now, used: None, changed: now, looked: now, is_named: false }
     }
 
-    /// Returns why the child counts as hanging, if it does.
+    /// Returns the reason if the child counts as hanging.
     fn look(&mut self, name: &str, written: impl Fn() -> String) -> Option<String> {
         let now = Instant::now();
         if now - self.looked < 50 * PERIOD {
@@ -187,15 +192,15 @@ impl Watch {
     }
 }
 
-/// Returns the processor time that a process has used, in ticks, where the system tells.
+/// Returns the processor time that a process has used, in ticks, if the system reports it.
 fn processor_time(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name in parentheses may hold anything.
+    // We split after the last parenthesis, because the process's name is in parentheses and may contain anything.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
-/// Returns a line for each thread of a process: its name, and what it does in the kernel.
+/// Returns a line for each thread of a process: its name, and where in the kernel it waits.
 fn threads_of(process: u32) -> String {
     let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { return String::new() };
     let lines = tasks.flatten().map(|task| {
@@ -221,7 +226,7 @@ fn kill(child: &mut process::Child) -> &'static str {
 }
 
 impl Ended {
-    /// Returns whether the child's test was skipped; any other code than success is a failure.
+    /// Returns true if the child's test was skipped. Any code other than success is a failure.
     pub(crate) fn expect_success(self) -> Result<bool, Failed> {
         match self.code {
             Some(0) => Ok(false),

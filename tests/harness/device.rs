@@ -1,4 +1,4 @@
-//! Opening the devices under test, and questions about what they can do.
+//! Opens the devices under test, and says what they can do.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,13 +10,13 @@ use gpustream_cpu::CpuOptions;
 use crate::gate::is_serial;
 use crate::sync;
 
-/// The name of the CPU device with warps of 64 lanes.
+/// What tests call the CPU device that has warps of 64 lanes.
 pub(crate) const WIDE: &str = "cpu64";
 
-/// A backend whose one device is the CPU with warps of 64 lanes; no registered backend has such a device.
+/// A backend whose only device is the CPU with warps of 64 lanes, because no registered backend offers one.
 struct Wide;
 
-// SAFETY: the CPU backend makes a new device at each opening, as the trait demands.
+// SAFETY: the CPU backend makes a new device each time it is opened, as the trait demands.
 unsafe impl Backend for Wide {
     fn name(&self) -> gpustream::BackendName {
         gpustream::BackendName::CPU
@@ -25,7 +25,7 @@ unsafe impl Backend for Wide {
         Ok(1)
     }
     fn open(&self, _: usize) -> Result<Arc<dyn hal::Device>> {
-        // Each opening makes a new value, as the trait promises.
+        // This makes a new value each time, as the trait demands.
         gpustream_cpu::open_with(CpuOptions::from_env().warp_size(64))
     }
     fn probe(&self) -> Probe {
@@ -33,7 +33,7 @@ unsafe impl Backend for Wide {
     }
 }
 
-/// Opens a device by the name it has in tests.
+/// Opens a device by the name that tests use for it.
 ///
 /// # Errors
 /// The errors of [`Device::open_with`].
@@ -41,7 +41,7 @@ pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
     if name == WIDE { Device::open_on(&Wide, 0, options) } else { Device::open_with(name, options) }
 }
 
-/// Returns the device's name in tests.
+/// Returns the name that tests use for the device.
 pub(crate) fn name_of(device: &Device) -> String {
     let info = device.info();
     if info.backend == gpustream::BackendName::CPU && info.warp_size == 64 {
@@ -50,7 +50,7 @@ pub(crate) fn name_of(device: &Device) -> String {
     format!("{}:{}", info.backend, info.ordinal)
 }
 
-/// Opens the device again with other options; the two handles share only the driver's context.
+/// Opens the device again with other options. The two handles share nothing but the driver's context.
 ///
 /// # Errors
 /// The errors of [`Device::open_with`].
@@ -58,19 +58,19 @@ pub fn open_again(device: &Device, options: DeviceOptions) -> Result<Device> {
     open(&name_of(device), options)
 }
 
-/// Makes as many streams as are asked for.
+/// Makes as many streams as the caller's pattern has places.
 ///
 /// # Errors
 /// The errors of the device.
 ///
 /// # Panics
-/// Never, since as many streams were made.
+/// Never, because the array gets as many streams as it has places.
 pub fn streams<const STREAMS: usize>(device: &Device) -> Result<[Stream; STREAMS]> {
     let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<Vec<_>>>()?;
     Ok(streams.try_into().expect("that many streams"))
 }
 
-/// Loads the kernels that wait, and makes as many streams as are asked for.
+/// Loads the kernels that can wait, and makes as many streams as the caller's pattern has places.
 ///
 /// # Errors
 /// The errors of the device.
@@ -80,7 +80,7 @@ pub fn kernels_and_streams<const STREAMS: usize>(
     Ok((sync::Kernels::load(device)?, streams(device)?))
 }
 
-/// Loads kernels, and makes a stream.
+/// Loads kernels with `load`, and makes a stream.
 ///
 /// # Errors
 /// The errors of the device.
@@ -88,22 +88,23 @@ pub fn with_stream<K>(device: &Device, load: fn(&Device) -> Result<K>) -> Result
     Ok((load(device)?, device.stream()?))
 }
 
-/// Returns whether kernels of two streams run at once.
+/// Returns true if kernels of two streams can run at the same time.
 pub fn overlaps(device: &Device) -> bool {
     device.info().features.concurrent_kernels && !is_serial()
 }
 
-/// Returns whether a kernel can be launched whose blocks meet.
+/// Returns true if the device can run kernels whose blocks wait for each other.
 pub fn has_cooperative_launches(device: &Device) -> bool {
     device.info().features.cooperative_launch
 }
 
-/// Returns whether a blocked stream delays no other stream.
+/// Returns true if a blocked stream can never delay another one.
 pub fn streams_are_independent(device: &Device) -> bool {
     device.info().limits.hardware_queues == 0
 }
 
-/// Waits for the device, again and again while the wait is refused because another test of the same context captures.
+/// Waits for the device. Another test on the same context may be capturing, and then the wait is refused. In that case
+/// we try again.
 ///
 /// # Errors
 /// The other errors of [`Device::synchronize`].

@@ -1,4 +1,4 @@
-//! A minimal executor.
+//! A minimal executor for futures.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,7 +15,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls a future each time it wakes this thread, and sleeps meanwhile.
+/// Polls a future until it is ready. In between, this thread sleeps until the future wakes it.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -32,7 +32,7 @@ pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polls a future once, with a waker that does nothing, and returns whether the future is pending.
+/// Polls a future once, with a waker that does nothing, and returns true if it is pending.
 pub fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
     poll(future).is_pending()
 }

@@ -1,4 +1,4 @@
-//! Processes that exit in code of the program that the library's threads run.
+//! Processes that call `exit` in your code while a thread of the library is running it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,12 +10,12 @@ use std::thread;
 
 use gpustream::{Device, Result};
 
-/// The exit code of these processes, which no test uses otherwise.
+/// The exit code of these processes. Tests use it for nothing else.
 pub const CODE: i32 = 42;
-/// The number of times each of them is started.
+/// How often each process is started. A race may need many runs before it shows.
 pub const RUNS: usize = 20;
 
-/// A waker that ends the process when it is woken.
+/// A waker that ends the process when the library wakes it.
 struct Exits;
 
 impl Wake for Exits {
@@ -24,10 +24,10 @@ impl Wake for Exits {
     }
 }
 
-/// Makes the library's thread that wakes futures end the process, once `open` has let the future's work run.
+/// Ends the process on the library's thread that wakes futures. `open` must let the future's work finish.
 ///
 /// # Panics
-/// The future is not pending.
+/// If the future is not pending.
 pub fn exit_from_a_waker(future: impl Future, open: impl FnOnce()) -> ! {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Exits));
@@ -38,7 +38,7 @@ pub fn exit_from_a_waker(future: impl Future, open: impl FnOnce()) -> ! {
     }
 }
 
-/// Makes the library's thread that drops closures' handles end the process. No work may be stuck on the device.
+/// Ends the process on the library's thread that drops what closures own. No work may be stuck on the device.
 ///
 /// # Errors
 /// The errors of the device.
@@ -49,7 +49,8 @@ pub fn exit_from_a_drop(device: Device) -> Result<()> {
     impl Drop for Bomb {
         fn drop(&mut self) {
             EXITS.store(true, Ordering::SeqCst);
-            // The program's own threads must not call the driver during the exit: some drivers would hang.
+            // The thread that made the device must not call the driver during the exit, because some drivers would
+            // hang.
             while thread::current().name() == Some("gpustream-drop") && !RESTS.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
@@ -64,7 +65,8 @@ pub fn exit_from_a_drop(device: Device) -> Result<()> {
         })
     })?;
     s.host_fn(move || drop(graph))?;
-    // New streams let the library notice that the graph is no longer in use.
+    // We keep capturing until the destructor runs, because the library notices only then that the graph is not used any
+    // more.
     while !EXITS.load(Ordering::SeqCst) {
         let other = s.capture(|s| s.host_fn_repeat(|| ()))?;
         s.host_fn(move || drop(other))?;

@@ -1,4 +1,5 @@
-//! Gates for kernels that wait until a test lets them go, and tools under which such kernels would hang.
+//! Gates: kernels wait at them until the test lets them go. Some tools run one kernel at a time, so a test that holds
+//! one kernel while it waits for another would hang there. This file also knows about such tools.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,23 +10,23 @@ use gpustream::{AsView, AsViewMut, Device, Flag, Launch, Result, Stream};
 
 use crate::sync;
 
-/// The variable that is 1 under a tool that runs kernels one after another, even of different streams.
+/// You set this variable to 1 under a tool that runs kernels one after another, even if they are on different streams.
 pub(crate) const SERIAL: &str = "GPUSTREAM_TEST_SERIAL";
-/// The time a gate stays closed under such a tool.
+/// Under such a tool a gate opens by itself after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn is_serial() -> bool {
     env::var(SERIAL).is_ok_and(|value| value == "1")
 }
 
-/// Returns whether work runs beside a closure that blocks. If not, the test is reported as skipped.
+/// Returns true if other work can run while a closure blocks. If it cannot, the test is reported as skipped.
 pub fn runs_beside_closures(_: &Device) -> bool {
     GAVE_UP.fetch_or(is_serial(), Ordering::SeqCst);
     !is_serial()
 }
 
-/// Returns whether a gate opened by itself since the last call: then the test waited for work that cannot run beside
-/// another kernel here, and its outcome means nothing.
+/// Returns true if a gate has opened by itself since the last call. Then the test waited for work that cannot run
+/// beside another kernel, so its outcome means nothing.
 pub(crate) fn gave_up() -> bool {
     GAVE_UP.swap(false, Ordering::SeqCst)
 }
@@ -35,7 +36,7 @@ static GAVE_UP: AtomicBool = AtomicBool::new(false);
 /// A launch of one thread.
 pub const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-/// A flag that kernels wait for, opened at the latest by its destructor, so that a failed test does not hang.
+/// A flag that kernels wait for. Its destructor opens it, so that a test that fails does not hang.
 #[derive(Debug)]
 pub struct Gate(Flag);
 
@@ -59,7 +60,7 @@ impl Gate {
         Ok(Self(flag))
     }
 
-    /// Makes a closed gate at which the stream waits.
+    /// Makes a closed gate and makes the stream wait there.
     ///
     /// # Errors
     /// The errors of [`Device::flag`] and of a launch.
@@ -69,7 +70,7 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Makes a closed gate at which the stream waits before it adds `value` to every element of `x`, in one kernel.
+    /// Makes a closed gate, and launches one kernel that waits there and then adds `value` to every element of `x`.
     ///
     /// # Errors
     /// The errors of [`Device::flag`] and of a launch.
@@ -86,7 +87,7 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Makes a closed gate at which the stream waits before it copies `x` to `y`, in one kernel.
+    /// Makes a closed gate, and launches one kernel that waits there and then copies `x` to `y`.
     ///
     /// # Errors
     /// The errors of [`Device::flag`] and of a launch.
@@ -111,7 +112,7 @@ impl Gate {
         kernels.spin(stream, &ONE, &self.0)
     }
 
-    /// Does `work` while another thread opens the gate.
+    /// Does `work` while another thread opens the gate. Use it if `work` may block until the gate is open.
     pub fn open_during<T>(&self, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
             scope.spawn(|| self.open());
@@ -124,7 +125,7 @@ impl Gate {
         &self.0
     }
 
-    /// Lets the kernels pass.
+    /// Opens the gate, so that the kernels can go on.
     pub fn open(&self) {
         self.0.set(1);
     }
@@ -136,7 +137,7 @@ impl Drop for Gate {
     }
 }
 
-/// Spins until `condition` holds. If it never does, the test's time limit ends the process.
+/// Calls `condition` until it returns true. If it never does, the test's time limit ends the process.
 ///
 /// # Errors
 /// The errors of the condition.

@@ -1,4 +1,4 @@
-//! The harness and the test kernels' bindings, which the tests of all backends share.
+//! What the tests of all backends share: the harness, and the bindings of the test kernels.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod child;
@@ -47,52 +47,52 @@ pub mod constants {
     gpustream::include_kernels!("constants");
 }
 
-/// Kernels that reach variables by name.
+/// Kernels that use variables by name.
 pub mod globals {
     gpustream::include_kernels!("globals");
 }
 
-/// Kernels that write variables which only the compiled images show.
+/// Kernels that write variables which you can see only in the compiled images.
 pub mod unlisted {
     gpustream::include_kernels!("unlisted");
 }
 
-/// Kernels as existing programs have them: `kernels/foreign.cu`.
+/// Kernels as existing programs have them, in `kernels/foreign.cu`.
 pub mod foreign {
     gpustream::include_kernels!("foreign");
 }
 
-/// Kernels in the manner of existing CUDA and HIP code.
+/// Kernels in the style of existing CUDA and HIP code.
 pub mod idioms {
     gpustream::include_kernels!("idioms");
 }
 
-/// Kernels that share memory out, count, lock, look up and choose as existing programs do.
+/// Kernels that split shared memory, count, lock, look up and select as existing programs do.
 pub mod patterns {
     gpustream::include_kernels!("patterns");
 }
 
-/// Kernels with loops in which each thread begins one later.
+/// Kernels with loops that start one thread after another.
 pub mod grid_stride {
     gpustream::include_kernels!("grid_stride");
 }
 
-/// Kernels with declarations in every form.
+/// Kernels with every form of declaration.
 pub mod declarations {
     gpustream::include_kernels!("declarations");
 }
 
-/// Kernels with comparisons that hold for all threads of a row, or for some.
+/// Kernels with comparisons that are true for all threads of a row, or for some.
 pub mod rows {
     gpustream::include_kernels!("rows");
 }
 
-/// Kernels whose threads meet in every way of which the CPU backend makes loops.
+/// Kernels with every kind of barrier that the CPU backend can turn into loops.
 pub mod meetings {
     gpustream::include_kernels!("meetings");
 }
 
-/// Kernels with much to pass by value.
+/// Kernels that take large arguments by value.
 pub mod large {
     gpustream::include_kernels!("large");
 }
@@ -107,27 +107,27 @@ pub mod textures {
     gpustream::include_kernels!("textures");
 }
 
-/// Kernels with the types of existing CUDA and HIP files.
+/// Kernels that use the types of existing CUDA and HIP files.
 pub mod types {
     gpustream::include_kernels!("types");
 }
 
-/// Kernels over pairs of 16-bit numbers.
+/// Kernels that compute with pairs of 16-bit numbers.
 pub mod half_pairs {
     gpustream::include_kernels!("types-half2");
 }
 
-/// Kernels of a file with macros, overloads and host code of its own.
+/// Kernels of a file that has its own macros, overloads and host code.
 pub mod own_words {
     gpustream::include_kernels!("own_words");
 }
 
-/// Kernels for the functions of the portable device headers.
+/// Kernels that call the functions of the portable device headers.
 pub mod library {
     gpustream::include_kernels!("library");
 }
 
-/// Kernels that report lanes, votes and shuffles of a warp.
+/// Kernels that report a warp's lanes, votes and shuffles.
 pub mod warps {
     gpustream::include_kernels!("warps");
 }

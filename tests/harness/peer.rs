@@ -1,4 +1,4 @@
-//! A second process beside a test, at the other end of a socket.
+//! A second process for tests that need one. A socket connects the two.
 
 use std::env;
 use std::io::{Read, Write};
@@ -12,11 +12,11 @@ use crate::{Child, Ended};
 
 const SOCKET: &str = "GPUSTREAM_TEST_SOCKET";
 
-/// Runs `part` in a process of its own, with `scene` at the other end of its socket. Returns how the part ended, and the
-/// scene's value.
+/// Runs `part` in a child, and `scene` here with the other end of its socket. Returns how the child ended, and what
+/// `scene` returned.
 ///
 /// # Panics
-/// Without a socket.
+/// If the socket cannot be made.
 pub fn beside<R>(
     device: &Device,
     part: &str,
@@ -29,7 +29,7 @@ pub fn beside<R>(
     thread::scope(|scope| {
         let child = scope.spawn(|| {
             let ended = child.run();
-            // A child that never connected must not leave the scene waiting.
+            // If the child never connected, the scene is still waiting for it, so we connect instead.
             let _ = UnixStream::connect(&path);
             ended
         });
@@ -43,10 +43,10 @@ pub fn beside<R>(
     })
 }
 
-/// Connects a part with its scene.
+/// Connects a child with its scene.
 ///
 /// # Panics
-/// Outside a part.
+/// If this process is not such a child.
 pub fn connect() -> UnixStream {
     let path = env::var(SOCKET).unwrap();
     UnixStream::connect(Path::new(&path)).unwrap()
@@ -55,27 +55,27 @@ pub fn connect() -> UnixStream {
 /// Sends the other process a message without contents.
 ///
 /// # Panics
-/// Where the other process has ended.
+/// If the other process has ended.
 pub fn tell(mut socket: &UnixStream) {
     socket.write_all(&[1]).unwrap();
 }
 
-/// Waits for a message of the other process.
+/// Waits for a message from the other process.
 ///
 /// # Panics
-/// Where the other process has ended.
+/// If the other process has ended.
 pub fn hear(mut socket: &UnixStream) {
     socket.read_exact(&mut [0]).unwrap();
 }
 
-/// Ends this process as a crash of the system's would.
+/// Kills this process, so that it ends as suddenly as in a crash.
 pub fn die() -> ! {
     unsafe extern "C" {
         fn getpid() -> i32;
         fn kill(process: i32, signal: i32) -> i32;
     }
     const SIGKILL: i32 = 9;
-    // SAFETY: ends this process alone.
+    // SAFETY: this ends the calling process and no other.
     unsafe { kill(getpid(), SIGKILL) };
     unreachable!("the process was killed")
 }

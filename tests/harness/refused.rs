@@ -1,12 +1,12 @@
-//! Errors that a test expects.
+//! Checks of errors that a test expects.
 
 use gpustream::{ErrorKind, Result};
 
-/// Asserts that the result is an error of this kind whose message contains each of `texts`, and that it names a call: the user's,
-/// and not one that the library made.
+/// Asserts that the result is an error of this kind, and that its message contains each of `texts`. The error must also
+/// name the call that you made, and not one that the library made for you.
 ///
 /// # Panics
-/// The result is another error, or none.
+/// If the result is another error, or none.
 #[track_caller]
 pub fn refused<T>(result: Result<T>, kind: ErrorKind, texts: &[&str]) {
     let Err(error) = &result else { panic!("this should have been refused as {kind:?}") };
@@ -19,17 +19,17 @@ pub fn refused<T>(result: Result<T>, kind: ErrorKind, texts: &[&str]) {
     failed(result, kind, texts);
 }
 
-/// Asserts that the result is an error of this kind whose message contains each of `texts`: one that the test itself returned from
-/// a closure, so that it names no call.
+/// Asserts that the result is an error of this kind, and that its message contains each of `texts`. Use this if the
+/// test's own closure returned the error: such an error names no call.
 ///
 /// # Panics
-/// The result is another error, or none.
+/// If the result is another error, or none.
 #[track_caller]
 pub fn failed<T>(result: Result<T>, kind: ErrorKind, texts: &[&str]) {
     let Err(error) = result else { panic!("this should have failed as {kind:?}") };
     assert_eq!(error.kind(), kind, "{error}");
     let message = error.to_string();
-    // Forms of `Debug`, which are ours.
+    // `Debug` writes these, so none of them may appear in a text for users.
     for form in ["(0x", "Some(", " { ", "Device("] {
         assert!(!message.contains(form), "`{message}` shows `{form}`");
     }

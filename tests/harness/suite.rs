@@ -1,13 +1,15 @@
-//! The suite: every test on every backend that this machine has, and one ignored entry for each backend it lacks.
+//! Runs every test on every backend of this machine. A backend that the machine lacks gets one ignored entry.
 //!
-//! A test is a function of a device. It appears once per device, as `cpu::streams::kernels_overlap`; a backend without
-//! a device appears as one ignored entry that says why. `GPUSTREAM_TEST_DEVICES` (a comma list such as `cuda:0,cpu`)
-//! names the devices instead; a missing one of these ends the run as failed.
+//! A test is a function that takes a device. It appears once for each device, for example as
+//! `cpu::streams::kernels_overlap`. If a backend has no device, its ignored entry says why. You can name the devices in
+//! `GPUSTREAM_TEST_DEVICES`, a comma list such as `cuda:0,cpu`. Then the run fails if one of them is missing.
 //!
-//! Tests that break a device, or that need the process's environment, run in a child: this executable again, with the
-//! name of its part in the environment. Under tools that run kernels one after another, such as sanitizers, tests would
-//! hang if they wait for one kernel while another runs: `GPUSTREAM_TEST_SERIAL=1` skips these and names them. The
-//! executable does not need the source tree, so it runs anywhere.
+//! Some tests break a device or change the process's environment. They run in a child, which is this executable again
+//! with the name of its part in the environment. So the suite needs no source tree, and you can copy the executable to
+//! any machine.
+//!
+//! Some tools, such as sanitizers, run one kernel at a time. There a test would hang if it waits for one kernel while
+//! another one runs. Set `GPUSTREAM_TEST_SERIAL=1` for such tools: it skips these tests and names them.
 
 use std::env;
 use std::panic::{self, AssertUnwindSafe};
@@ -25,45 +27,45 @@ use crate::child::{Child, Ended, PART, SKIPPED};
 use crate::device::{WIDE, open};
 use crate::gate::{SERIAL, gave_up};
 
-/// The variable that lists the devices to test on.
+/// The variable that lists the devices to test.
 pub(crate) const DEVICES: &str = "GPUSTREAM_TEST_DEVICES";
-/// The variable with the seconds after which a test counts as hanging.
+/// The variable that says after how many seconds a test counts as hanging.
 const TIMEOUT: &str = "GPUSTREAM_TEST_TIMEOUT";
 
-/// The way a test runs.
+/// How a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A test on every device; on the CPU, several run at once.
+    /// On every device. On the CPU, several such tests may run at once.
     Plain,
-    /// A plain test that also runs on the CPU with warps of 64 lanes.
+    /// Like `Plain`, and also on the CPU with warps of 64 lanes.
     Warps,
-    /// A plain test during which no other test runs.
+    /// Like `Plain`, but no other test runs meanwhile.
     Alone,
-    /// A test in a process of its own.
+    /// In its own process.
     Isolated,
-    /// An isolated test on the CPU alone, for faults that only that backend detects.
+    /// In its own process and only on the CPU, because other backends cannot detect these faults.
     CpuOnly,
-    /// An isolated test over all devices of a backend, of which the CPU then has three.
+    /// In its own process, once for all devices of a backend. The CPU pretends to have three.
     Several,
-    /// A part for a child to play; it is not a test.
+    /// Not a test. A child runs it if a test asks for it.
     Part,
 }
 
 /// One test.
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
-    /// The name of the test's function.
+    /// What the test's function is called.
     pub name: &'static str,
-    /// The way the test runs.
+    /// How the test runs.
     pub kind: Kind,
-    /// The conditions for the test; on a device that does not fulfil all of them, the test does nothing.
+    /// What the device must have. If it lacks anything, the test passes without running.
     pub needs: &'static [fn(&Device) -> bool],
     /// The test's function.
     pub body: fn(&Device) -> Result<()>,
 }
 
 impl Test {
-    /// Opens the device, and runs the test there if the device has what the test needs.
+    /// Opens the device, and runs the test if the device has what it needs.
     fn run(&self, device: &str) -> thread::Result<Result<()>> {
         panic::catch_unwind(AssertUnwindSafe(|| {
             let device = open(device, DeviceOptions::default())?;
@@ -75,9 +77,9 @@ impl Test {
 /// The tests of one file.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
-    /// The path of its module, which ends in the file's name.
+    /// The path to the module. It ends in the file's name.
     pub module: &'static str,
-    /// The file's tests in the order in which they run, as the groups of its [`tests!`](crate::tests).
+    /// The file's tests in running order, grouped as in its [`tests!`](crate::tests).
     pub groups: &'static [&'static [Test]],
 }
 
@@ -91,12 +93,12 @@ impl File {
     }
 }
 
-/// The test program's files. The linker gathers them, in no order.
+/// The files of the test program. The linker collects them in any order, so `main` sorts them.
 #[distributed_slice]
 pub static FILES: [File];
 
-/// Lists a file's tests by kind, and by what their devices must have:
-/// `tests! { Plain: one, two; Plain if overlaps, has_textures: three; }`.
+/// Lists a file's tests by how they run and by what their devices must have: `tests! { Plain: one, two; Plain if
+/// overlaps, has_textures: three; }`.
 #[macro_export]
 macro_rules! tests {
     ($($kind:ident $(if $($needs:path),+)?: $($name:ident),* $(,)?;)*) => {
@@ -117,7 +119,8 @@ macro_rules! tests {
     };
 }
 
-/// Returns whether tests may share this device. On a GPU one test's waiting kernel would block another's allocation.
+/// Returns true if several tests may use this device at once. They may not on a GPU, because one test's waiting kernel
+/// would block another test's allocation.
 fn shares(name: &str) -> bool {
     name.starts_with("cpu")
 }
@@ -132,7 +135,7 @@ unsafe extern "C" {
     fn _exit(code: i32) -> !;
 }
 
-/// Does `work`, and ends the process if that takes too long: a hang is a failure.
+/// Does `work`. If it takes too long, we end the process, because a hang is a failure.
 fn with_time_limit<T>(name: &str, work: impl FnOnce() -> T) -> T {
     let (done, watch) = mpsc::channel::<()>();
     let limit = time_limit();
@@ -140,7 +143,7 @@ fn with_time_limit<T>(name: &str, work: impl FnOnce() -> T) -> T {
     let watcher = thread::spawn(move || {
         if watch.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             eprintln!("\n{name} has not ended after {} s: it hangs", limit.as_secs());
-            // No exit handler runs: a driver's may hang, too.
+            // We skip the exit handlers, because the driver's may hang too.
             // SAFETY: nothing of this process runs after the call.
             unsafe { _exit(3) }
         }
@@ -151,7 +154,7 @@ fn with_time_limit<T>(name: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs a test on a handle of its own, and takes turns where tests cannot share the device.
+/// Runs a test with its own handle of the device. If tests cannot share the device, they take turns.
 fn run(device: &str, name: &str, test: Test) -> Result<(), Failed> {
     static TURN: RwLock<()> = RwLock::new(());
     let alone = test.kind == Kind::Alone || !shares(device);
@@ -201,14 +204,14 @@ fn play(files: &[File]) {
     });
 }
 
-/// Returns the names of the devices to test, and ignored entries for backends without one.
+/// Returns the names of the devices to test, and an ignored entry for each backend that has none.
 fn devices() -> (Vec<String>, Vec<Trial>) {
     if let Some(list) = env::var(DEVICES).ok().filter(|list| !list.is_empty()) {
         let mut present = Vec::new();
         for name in list.split(',').map(str::trim) {
             match open(name, DeviceOptions::default()) {
                 Ok(_) => present.push(name.to_owned()),
-                // The process ends, because a filter could hide a failing entry.
+                // We end the process instead of adding an entry that fails, because a filter could hide the entry.
                 Err(error) => {
                     eprintln!("{DEVICES} asks for {name}: {error}");
                     exit(1);
@@ -224,7 +227,7 @@ fn devices() -> (Vec<String>, Vec<Trial>) {
         match Device::open(name) {
             Ok(_) => present.push(name.to_owned()),
             Err(error) => {
-                // libtest pads all names to the longest, so only the first part of the reason is in the name.
+                // libtest pads all names to the longest one, so we put only the beginning of the reason into the name.
                 eprintln!("{name} is skipped: {error}");
                 let reason = error.message().split([';', ',']).next().unwrap_or_default();
                 let entry = format!("{name}::skipped ({:?}: {reason})", error.kind());
@@ -246,7 +249,7 @@ pub fn main() {
     let arguments = Arguments::from_args();
     let (devices, mut trials) = devices();
     for device in devices {
-        // The name of a backend's first device has no ordinal.
+        // A backend's first device needs no number.
         let prefix = device.strip_suffix(":0").unwrap_or(&device).to_owned();
         for file in &files {
             for &test in file.tests() {

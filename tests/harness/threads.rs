@@ -1,16 +1,16 @@
-//! Tests' own threads.
+//! Threads of tests.
 
 use std::thread;
 
 use gpustream::Result;
 
-/// Does `work` on so many threads at once, each with its number.
+/// Does `work` on this many threads at once. Each thread gets its number.
 ///
 /// # Errors
 /// The first error of a thread.
 ///
 /// # Panics
-/// A thread's assertion fails.
+/// If an assertion fails in a thread.
 pub fn on_threads(threads: u32, work: impl Fn(u32) -> Result<()> + Sync) -> Result<()> {
     let work = &work;
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Every call that a program can make, for tests that make them where they must be refused.
+//! Makes every call that a program can make. Tests use it at places where the calls must be refused.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,7 +15,7 @@ use crate::sync;
 
 const N: usize = 1000;
 
-/// Objects whose methods a test calls, with work pending on `stream`.
+/// The objects whose methods a test calls. Their work is pending on `stream`.
 pub struct Toolbox {
     device: Device,
     stream: Arc<Stream>,
@@ -42,7 +42,7 @@ struct Behind {
     polled: Synchronize,
 }
 
-/// The names of calls, each with the kind of its error, if it failed.
+/// Names of calls. If a call failed, its error's kind comes with it.
 pub type Answers = Vec<(&'static str, Option<ErrorKind>)>;
 
 impl Toolbox {
@@ -79,7 +79,7 @@ impl Toolbox {
         })
     }
 
-    /// Adds kernels, which only a real device can load.
+    /// Adds kernels. Only a real device can load them, so tests on fake drivers leave this out.
     ///
     /// # Errors
     /// The errors of the device.
@@ -90,13 +90,14 @@ impl Toolbox {
         Ok(())
     }
 
-    /// Submits work that uses all the objects. The test submits it behind the closure that makes the calls.
+    /// Submits work that uses all the objects. Call it after you have submitted the closure that calls
+    /// [`Self::call_everything`], so that the work is still pending when the closure runs.
     ///
     /// # Errors
     /// The errors of the device.
     ///
     /// # Panics
-    /// The work is done at once.
+    /// If the work is done at once.
     pub fn submit(&mut self) -> Result<()> {
         self.stream.copy(&self.y, &mut self.host)?;
         self.graph.launch(&self.stream)?;
@@ -111,10 +112,10 @@ impl Toolbox {
         Ok(())
     }
 
-    /// Makes every call that would need the driver or wait. Each must be refused.
+    /// Makes every call that would need the driver or would wait. The library must refuse each of them.
     ///
     /// # Panics
-    /// No work was submitted, or the calls were made before.
+    /// If no work was submitted, or if the calls were made before.
     pub fn call_everything(&mut self) -> Answers {
         let Self { device, stream, other, x, y, host, graph, behind, .. } = self;
         let (built, node) = &mut self.built;
@@ -184,7 +185,7 @@ impl Toolbox {
         note("GraphBuilder::node", builder.node(&[], |s| s.fill(x, 1)).map(drop));
         note("GraphBuilder::join", builder.join(&[]).map(drop));
         note("GraphBuilder::child", builder.child(&[], graph).map(drop));
-        // SAFETY: the graph is not looked at.
+        // SAFETY: the library refuses the call before it looks at the graph.
         let theirs = unsafe { builder.child_from_raw(&[], "theirs", &[], RawGraph(0)) };
         note("GraphBuilder::child_from_raw", theirs.map(drop));
         note("GraphBuilder::build", builder.build().map(drop));
@@ -240,10 +241,10 @@ impl Toolbox {
         answers
     }
 
-    /// Makes the calls that need neither the driver nor a wait: they work anywhere.
+    /// Makes the calls that need neither the driver nor a wait. They must succeed everywhere.
     ///
     /// # Panics
-    /// One of the calls fails.
+    /// If one of the calls fails.
     pub fn call_the_harmless(&mut self) {
         let Self { device, flag, graph, x, .. } = self;
         flag.set(flag.get() + 1);
@@ -256,7 +257,7 @@ impl Toolbox {
     }
 }
 
-/// Polls once; a pending future counts as success, since a wait for it could last for ever.
+/// Polls once. If the future is pending we count that as success, because a wait for it might never end.
 fn finish(future: &mut Synchronize) -> Result<()> {
     match poll(future) {
         Poll::Ready(outcome) => outcome,

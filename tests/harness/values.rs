@@ -1,17 +1,17 @@
-//! Values for memory, and contents that a test expects.
+//! Values that tests write and expect.
 
 use std::fmt::Debug;
 
 use bytemuck::Pod;
 use gpustream::{AsView, Result, Stream};
 
-/// Asserts that every element of the memory is `value`, and names the first that is not.
+/// Asserts that every element is `value`. If not, the message names the first one that differs.
 ///
 /// # Errors
 /// The errors of the download.
 ///
 /// # Panics
-/// An element is another value.
+/// If an element differs.
 #[track_caller]
 pub fn assert_all<T: Pod + PartialEq + Debug>(
     stream: &Stream,
@@ -26,13 +26,13 @@ pub fn assert_all<T: Pod + PartialEq + Debug>(
     Ok(())
 }
 
-/// Returns what the kernel `step` makes of `x`, and the kernel `mix` of an element of `y` and its `x`.
+/// Returns what the kernel `step` makes of `x`. The kernel `mix` computes the same from an element of `y` and its `x`.
 #[must_use]
 pub fn next(x: u32, value: u32) -> u32 {
     x.wrapping_mul(5).wrapping_add(value)
 }
 
-/// Random numbers that the seed determines.
+/// Random numbers. The same seed always gives the same numbers.
 #[derive(Debug)]
 pub struct Random(pub u64);
 

@@ -1,4 +1,4 @@
-// Kernels that store their arguments.
+// These kernels store their arguments, so that a test can see what arrived.
 #include <gpustream/kernel.cuh>
 
 /// A struct with members of several sizes.
@@ -15,7 +15,7 @@ struct Nested {
     long long last;
 };
 
-/// Every type of scalar, each written to `out` as a double.
+/// Writes every scalar type to `out` as a double.
 /// requires: 14 <= len(out)
 extern "C" __global__ void scalars(bool b, signed char i8, unsigned char u8, short i16, unsigned short u16, int i32, unsigned u32,
                                    long long i64, unsigned long long u64, float f32, double f64, gs::half f16,
@@ -36,7 +36,7 @@ extern "C" __global__ void scalars(bool b, signed char i8, unsigned char u8, sho
     out[13] = (double)size;
 }
 
-/// A struct by value, behind a parameter that misaligns the next ones.
+/// Takes a struct by value after a parameter that misaligns it, so there must be padding.
 /// requires: 7 <= len(out)
 extern "C" __global__ void by_value(unsigned char before, Nested nested, unsigned char after, double* __restrict__ out) {
     out[0] = (double)before;
@@ -48,12 +48,12 @@ extern "C" __global__ void by_value(unsigned char before, Nested nested, unsigne
     out[6] = (double)after;
 }
 
-/// A struct that is aligned to more than any vector.
+/// A struct that needs a larger alignment than any vector.
 struct alignas(64) Line {
     float values[16];
 };
 
-/// Such a struct by value, between parameters that misalign it, and in memory.
+/// Takes such a struct by value between parameters that misalign it, and reads another one from memory.
 /// requires: 16 <= len(out), 1 <= len(more)
 extern "C" __global__ void aligned(unsigned char before, Line line, unsigned char after, const Line* __restrict__ more,
                                    float* __restrict__ out) {
@@ -61,7 +61,7 @@ extern "C" __global__ void aligned(unsigned char before, Line line, unsigned cha
     for (int i = 0; i < 16; ++i) out[i] = first.values[i] + second.values[i] + (float)before + (float)after;
 }
 
-/// Structs in memory: swaps the members of each pair.
+/// Swaps the members of each pair, in structs that lie in memory.
 /// requires: n <= len(x)
 /// covers: n
 extern "C" __global__ void swap_pairs(Mixed* __restrict__ x, size_t n) {
@@ -72,7 +72,7 @@ extern "C" __global__ void swap_pairs(Mixed* __restrict__ x, size_t n) {
     }
 }
 
-/// Every thread writes its place: block and thread of each dimension, six numbers of ten bits.
+/// Each thread writes its place: block and thread in each dimension, as six numbers of ten bits.
 /// requires: grid.x * grid.y * grid.z * block.x * block.y * block.z <= len(out)
 extern "C" __global__ void where(unsigned long long* __restrict__ out) {
     const unsigned long long place = ((unsigned long long)blockIdx.x << 50) | ((unsigned long long)blockIdx.y << 40) |
@@ -81,7 +81,7 @@ extern "C" __global__ void where(unsigned long long* __restrict__ out) {
     out[gs::thread_in_grid()] = place;
 }
 
-/// x[i] = i over a plane of any size, each element once.
+/// x[i] += i + 1 over a plane of any size. A test can see if an element is missed or comes twice.
 /// requires: width * height <= len(x)
 /// covers: width, height by 16, 8
 extern "C" __global__ void plane(unsigned* __restrict__ x, size_t width, size_t height) {
@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(128) reverse_static(unsigned* __res
     x[i] = static_tile[127 - threadIdx.x];
 }
 
-/// Every element adds 1 to each counter: of 32 and 64 bits, and of 32 bits in shared memory.
+/// Every thread adds 1 to each counter. They have 32 and 64 bits, and `local` is counted in shared memory.
 /// requires: 1 <= len(narrow), 1 <= len(wide), 1 <= len(real), 1 <= len(local)
 extern "C" __global__ void count(unsigned* narrow, unsigned long long* wide, float* real, unsigned* local) {
     __shared__ unsigned in_block;

@@ -1,8 +1,8 @@
-// Operations that only blocks of a cluster can do.
+// What you can do only if blocks form a cluster.
 #include <gpustream/kernel.cuh>
 
-/// Each block gives its elements to the block before it in its cluster, the first one to the last, `rounds` times: from
-/// one block's shared memory to the other's registers. Each block also stores its place in the cluster.
+/// Each block takes the elements of the next block in its cluster, and the last one takes those of the first, `rounds`
+/// times. It reads them from the other block's shared memory. Each block also stores its place in the cluster.
 /// requires: block.x <= 256, block.y * block.z == 1
 /// requires: grid.x * grid.y * grid.z * block.x <= len(x), grid.x * grid.y * grid.z <= len(sizes)
 /// requires: grid.x * grid.y * grid.z <= len(places)

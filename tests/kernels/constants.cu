@@ -1,4 +1,4 @@
-// Kernels of a file whose only variable is a constant.
+// Kernels in a file whose only variable is a constant, so launches need no order because of it.
 #include <gpustream/kernel.cuh>
 
 __constant__ unsigned scale = 3;

@@ -1,5 +1,6 @@
-// Declarations as kernels have them: names that mean several variables, values in parentheses, types without a first
-// value, HIP's older word for shared memory. Wherever threads meet beside them, they mean the same.
+// Declarations as you find them in kernels: one name for several variables, values in parentheses, types that have no
+// default, HIP's older word for shared memory. If there is a barrier, the CPU backend rewrites the kernel as loops, and
+// these must still mean the same.
 #include <hip/hip_runtime.h>
 
 #include <gpustream/kernel.cuh>
@@ -26,7 +27,7 @@ struct Weights {
 
 __device__ int weight(const Weights* weights, int i) { return weights->of[i % 4]; }
 
-/// The sum of four neighbours and of the loop's number for each.
+/// Returns the sum over four neighbours of their values and the loop's counter.
 __device__ int around(int* tile, const int* x, int at) {
     int sum = 0;
 #pragma unroll
@@ -73,7 +74,7 @@ __global__ void shadows(const int* x, int* y, int n) {
     y[i] += sum;
 }
 
-/// Values in parentheses, of types that have none without.
+/// These variables have values in parentheses. Some of their types cannot be declared without a value.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1
 __global__ void parentheses(const int* x, int* y, int n, const Weights weights) {
     int i = threadIdx.x;
@@ -86,7 +87,7 @@ __global__ void parentheses(const int* x, int* y, int n, const Weights weights) 
     y[i] = line.at(x[i]) + other.at(3) + (int)wide + weight(&weights, i);
 }
 
-/// Turns each 32 elements around, in shared memory that HIP's older word declares.
+/// Reverses each 32 elements in shared memory. HIP's older word declares that memory.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1, shared >= 256
 __global__ void turned(const int* x, int* y) {
     HIP_DYNAMIC_SHARED(int, cache)
@@ -96,7 +97,7 @@ __global__ void turned(const int* x, int* y) {
     y[i] = cache[i / warpSize * warpSize + warpSize - 1 - i % warpSize];
 }
 
-/// A function in which threads meet in a loop with advice.
+/// Calls a function that has barriers in an unrolled loop.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1
 __global__ void neighbours(const int* x, int* y) {
     __shared__ int tile[THREADS];
@@ -105,7 +106,7 @@ __global__ void neighbours(const int* x, int* y) {
     for (int i = 0; i < 2; ++i) y[threadIdx.x] += i;
 }
 
-/// A macro means whichever variable there is.
+/// A macro may mean another variable each time you use it, because it means the one in scope.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1
 __global__ void by_macro(const int* x, int* y) {
     int mine = x[threadIdx.x];
@@ -117,7 +118,7 @@ __global__ void by_macro(const int* x, int* y) {
     }
 }
 
-/// Macros change variables that each thread has for itself.
+/// Macros may change a thread's own variables.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1
 __global__ void through_macros(const int* x, int* y, int n) {
     int i = threadIdx.x, total = 0, sum = 0, last = 0;
@@ -138,7 +139,7 @@ __device__ int next_of(int2 v) {
     return v.x;
 }
 
-/// Functions change variables that each thread has for itself, and nothing of which they have copies.
+/// Functions may change a thread's own variables through references, but not through copies.
 /// requires: block.x == 64, block.y * block.z == 1, 64 <= len(x), 64 <= len(y), grid.x == 1
 __global__ void through_functions(const int* x, int* y) {
     int2 v = make_int2(1, 2);

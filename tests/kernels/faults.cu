@@ -4,10 +4,10 @@
 #endif
 #include <gpustream/kernel.cuh>
 
-/// x[index] = value, without a check of the index.
+/// x[index] = value, but the index is not checked.
 extern "C" __global__ void write_at(unsigned* x, size_t index, unsigned value) { x[index] = value; }
 
-/// seen[0] = x[index], without a check of the index.
+/// seen[0] = x[index], but the index is not checked.
 extern "C" __global__ void read_at(const unsigned* x, size_t index, unsigned* seen) { seen[0] = x[index]; }
 
 /// Writes to any address.
@@ -17,7 +17,8 @@ extern "C" __global__ void wild(size_t address) { *(volatile unsigned*)address =
 /// requires: nothing
 extern "C" __global__ void assert_less(unsigned a, unsigned b) { assert(a < b); }
 
-/// Fails unless the number of each thread is below `most`, in one block of 32.
+/// Fails unless each thread's number is below `most`, in one block of 32. There are two variables called `value`, and
+/// the message must still name yours.
 /// requires: nothing
 extern "C" __global__ void assert_below(unsigned most) {
     __shared__ unsigned tile[32];
@@ -40,7 +41,7 @@ extern "C" __global__ void give_up() {
 #endif
 }
 
-/// Writes to a row of a shared array, beyond the row unless `index` is below 16.
+/// Writes to a row of a shared array. If `index` is 16 or more, that is beyond the row.
 extern "C" __global__ void shared_array_overrun(unsigned* out, unsigned index) {
     __shared__ unsigned rows[4][16];
     rows[0][index] = threadIdx.x;
@@ -48,10 +49,10 @@ extern "C" __global__ void shared_array_overrun(unsigned* out, unsigned index) {
     out[0] = rows[0][index];
 }
 
-/// Writes to shared memory, which may be beyond the launch's.
+/// Writes to shared memory. The index may be beyond what the launch asked for.
 extern "C" __global__ void shared_overrun(unsigned index) {
     extern __shared__ unsigned overrun_tile[];
-    // The compiler would drop an ordinary store that is never read.
+    // The store is volatile, because the compiler would drop an ordinary store that is never read.
     *(volatile unsigned*)&overrun_tile[index] = 1;
     __syncthreads();
 }

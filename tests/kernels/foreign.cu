@@ -1,4 +1,4 @@
-// Kernels in the dress of existing programs: without `extern "C"`, in namespaces, overloaded, and made from templates.
+// Kernels as other programs write them: without `extern "C"`, in namespaces, overloaded, and as templates.
 #include <gpustream/kernel.cuh>
 
 /// x[i] += 1
@@ -28,7 +28,7 @@ static __global__ void deep(int* __restrict__ x, size_t n) {
 }
 }  // namespace detail
 
-/// Has the name of a global kernel.
+/// This one has the same name as a global kernel, so you need the namespace to tell them apart.
 /// requires: n <= len(x)
 /// covers: n
 __global__ void add_one(float* x, size_t n) {
@@ -77,7 +77,7 @@ struct Product {
     }
 };
 
-/// Folds each pack of N values, or its first two.
+/// Folds each pack of N values, or only its first two.
 /// types: Op = solver::Sum, solver::Product, N = 2, 4, whole = true, false
 /// types: T = float, int64_t
 template <typename T, class Op, int N, bool whole>
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(64) shifted(T* x) {
 template __global__ void shifted<float>(float*);
 template __global__ void shifted<unsigned, 7>(unsigned*);
 
-// Instantiated by the build script.
+// The build script instantiates this one.
 template <int Less>
 __global__ void less(int* x) {
     x[threadIdx.x] -= Less;

@@ -1,4 +1,4 @@
-// Kernels that reach variables by name, beside their arguments.
+// Kernels that use variables by name. You do not see these in their arguments.
 #include <gpustream/kernel.cuh>
 
 struct Filter {
@@ -18,15 +18,15 @@ static __device__ unsigned hidden = 5;
 namespace {
 __device__ unsigned own = 6;
 }
-// The host cannot write good values to these by their types.
+// The host cannot write to these, because their types allow only some values.
 __device__ unsigned* address;
 __device__ volatile unsigned moving;
 __device__ bool set;
-// Nobody writes these.
+// Nothing writes these, so launches need no order because of them.
 __constant__ const unsigned primes[3] = {2, 3, 5};
 static __device__ constexpr unsigned seven = 7;
 
-/// Runs until `go` is not zero. As any launch of this file, it may use all variables.
+/// Runs until `go` is not zero. Like any launch of this file, it may use all variables.
 /// requires: 1 <= len(go)
 extern "C" __global__ void hold(const volatile unsigned* go) {
     while (*go == 0) {
@@ -40,17 +40,17 @@ extern "C" __global__ void apply(unsigned* __restrict__ y, unsigned n) {
     GS_FOR_EACH(i, n) y[i] = (unsigned)i * factors[i % 4] + offset;
 }
 
-/// Makes `counter` of it counter * 5 + value: the result depends on the order of such steps.
+/// counter = counter * 5 + value, so the result depends on the order of the launches.
 /// requires: grid.x * grid.y * grid.z == 1, block.x * block.y * block.z == 1
 extern "C" __global__ void count(unsigned value) { counter = counter * 5 + value; }
 
-/// Adds one to `moving`, `times` times. Two launches at once would lose some.
+/// Adds one to `moving`, `times` times. If two launches ran at once, some additions would be lost.
 /// requires: grid.x * grid.y * grid.z == 1, block.x * block.y * block.z == 1
 extern "C" __global__ void tally(unsigned times) {
     for (unsigned i = 0; i < times; ++i) moving = moving + 1;
 }
 
-/// Stores what the settings are, and other variables.
+/// Stores the settings and other variables.
 /// requires: 8 <= len(out)
 extern "C" __global__ void look(unsigned* __restrict__ out) {
     const Filter f = filter::settings;

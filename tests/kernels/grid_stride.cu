@@ -1,4 +1,5 @@
-// Loops in which each thread begins one later: on the CPU backend the threads of a row go through them side by side.
+// In these loops each thread begins one element after the thread before it. So the CPU backend can run a row of threads
+// side by side, which must not change the results.
 #include <gpustream/kernel.cuh>
 
 #define GRID_STRIDE ((size_t)blockDim.x * gridDim.x)
@@ -21,14 +22,14 @@ __global__ void added(const double* x, double* y, size_t n) {
     }
 }
 
-/// out[i - first] = i for each i from first to last
+/// out[i - first] = i for each i from `first` to `last`, including `last`
 /// requires: first <= last, last - first < len(out), grid.y * grid.z * block.y * block.z == 1
 __global__ void numbered(int* out, int first, int last) {
     const int me = blockIdx.x * blockDim.x + threadIdx.x, stride = blockDim.x * gridDim.x;
     for (int i = first + me; i <= last; i += stride) out[i - first] = i;
 }
 
-/// out[t] = sum of every share-th element from t on, for the first `most` threads t
+/// out[t] = sum of the elements that thread t comes to, for the first `most` threads. If there are none, it is -1.
 /// requires: n <= len(x), grid.x * block.x <= len(out), grid.y * grid.z * block.y * block.z == 1
 __global__ void shares(const int* x, int* out, unsigned n, unsigned most) {
     const unsigned me = blockIdx.x * blockDim.x + threadIdx.x;
@@ -41,13 +42,13 @@ __global__ void shares(const int* x, int* out, unsigned n, unsigned most) {
     out[me] = turns > 0 ? sum : -1;
 }
 
-/// counts[i % 7] += 1 for each i from `first` on below `end`, in numbers that need more than 31 bits
+/// counts[i % 7] += 1 for each i from `first` up to `end`. These numbers need more than 31 bits.
 /// requires: 7 <= len(counts), grid.y * grid.z * block.y * block.z == 1
 __global__ void high(int* counts, unsigned first, unsigned end) {
     for (unsigned i = first + threadIdx.x; i < end; i += blockDim.x) atomicAdd(&counts[i % 7], 1);
 }
 
-/// out[i] = number of threads from which i is not far away
+/// out[i] = number of threads whose loop comes to i. Their loops overlap, because each step is 1.
 /// requires: n <= len(out), grid.x * grid.y * grid.z * block.y * block.z == 1
 __global__ void overlapping(int* out, int n) {
     for (int i = threadIdx.x; i < n; ++i) atomicAdd(&out[i], 1);
@@ -59,7 +60,7 @@ __global__ void in_order(int* order, int* count, int n) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) order[atomicAdd(count, 1)] = i;
 }
 
-/// y[i] += x[i]; the thread counts in a variable from in front of the loop.
+/// y[i] += x[i]. The loop's counter is a variable from before the loop.
 /// order[k] = the k-th element that a thread comes to
 /// requires: n <= len(x), n <= len(y), n <= len(order), 1 <= len(count), grid.y * grid.z * block.y * block.z == 1
 __global__ void while_below(const int* x, int* y, int* order, int* count, int n) {
@@ -71,8 +72,8 @@ __global__ void while_below(const int* x, int* y, int* order, int* count, int n)
     }
 }
 
-/// The same in 32 bits without a sign, through a `for` that begins with nothing, where the threads meet before and after it.
-/// out[b] = number of the elements that block b came to
+/// Does the same with an unsigned counter, in a `for` that declares nothing. There is a barrier before it and after it.
+/// out[b] = number of elements that block b came to
 /// requires: n <= len(x), n <= len(y), grid.x <= len(out), grid.y * grid.z * block.y * block.z == 1
 __global__ void for_below(const int* x, int* y, int* out, unsigned n) {
     __shared__ int turns;
@@ -92,7 +93,8 @@ __global__ void for_below(const int* x, int* y, int* out, unsigned n) {
 
 __device__ void skip(int& i, int by) { i += by; }
 
-/// visits[i] += 1001 where i is in every third round, 10010 in every second; 100 where a thread's counter ends
+/// Adds 1001 to visits[i] if i is in every third round, and 10010 if it is in every second. Adds 100 to the element at
+/// which a thread's counter ends.
 /// requires: n + block.x <= len(visits), grid.x * grid.y * grid.z * block.y * block.z == 1
 __global__ void skipping(int* visits, int n) {
     const int round = blockDim.x;
@@ -121,7 +123,7 @@ __global__ void skipping(int* visits, int n) {
     atomicAdd(&visits[end], 100);
 }
 
-/// out[t] = number of the elements that thread t came to, for the first `most` threads
+/// out[t] = number of elements that thread t came to, for the first `most` threads. A macro makes the others return.
 /// requires: block.x <= len(out), grid.x * grid.y * grid.z * block.y * block.z == 1
 __global__ void leaving(int* out, int n, int most) {
     int turns = 0;
@@ -130,7 +132,8 @@ __global__ void leaving(int* out, int n, int most) {
     out[threadIdx.x] = turns;
 }
 
-/// Each element of out is the number of threads that come to it; some begin below 0, which is far above.
+/// Each element of `out` counts the threads that come to it. Some threads begin below 0. If the counter is unsigned,
+/// that is far above the end.
 /// requires: 5 * n <= len(out), 0 < n, block.x >= 4, grid.x * grid.y * grid.z * block.y * block.z == 1
 __global__ void around(int* out, int n) {
     const size_t end = n;

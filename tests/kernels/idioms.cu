@@ -1,11 +1,12 @@
-// Idioms of existing CUDA and HIP kernels, which mean the same on every backend. There is no header of this library here.
+// What existing CUDA and HIP kernels often do. It must mean the same on every backend, so we do not include our own
+// header here.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
 #include <cuda_runtime.h>
 
-/// sums[b] = sum of the b-th share of x, where the threads beyond the end return before the first barrier, and half of
-/// those that are left return after each step.
+/// sums[b] = sum over block b. Threads beyond the end return before the first barrier, and after each step half of the
+/// others return. The barriers must not wait for them.
 /// requires: grid.x <= len(sums), n <= len(x), block.x <= 1024, block.y * block.z * grid.y * grid.z == 1
 extern "C" __global__ void sum_of_those_left(const unsigned* x, unsigned* sums, unsigned n) {
     __shared__ unsigned partial[1024];
@@ -26,8 +27,8 @@ extern "C" __global__ void sum_of_those_left(const unsigned* x, unsigned* sums, 
 
 namespace cg = cooperative_groups;
 
-/// Stores what groups of one block of `block.x` threads tell: for tiles of 16 and of 4 in those, and for the threads whose
-/// number is a multiple of 3.
+/// Stores what the groups of one block report: tiles of 16, tiles of 4 inside them, and the threads whose number is a
+/// multiple of 3.
 /// requires: 20 * block.x <= len(out), block.y * block.z * grid.x * grid.y * grid.z == 1
 extern "C" __global__ void groups_of_a_block(unsigned* out) {
     cg::thread_block block = cg::this_thread_block();
@@ -54,7 +55,7 @@ extern "C" __global__ void groups_of_a_block(unsigned* out) {
     mine[16] = small.meta_group_rank();
     cg::sync(tile);
     if (me % 3 == 0) {
-        // On a GPU nothing promises that all of them are together; the sum over the warp's groups is what holds.
+        // A GPU does not promise that all of these are together. You can only rely on the sum over the warp's groups.
         cg::coalesced_group together = cg::coalesced_threads();
         mine[17] = together.thread_rank() < together.size();
         mine[18] = cg::reduce(together, 1u, cg::plus<unsigned>()) == together.size();
@@ -62,7 +63,7 @@ extern "C" __global__ void groups_of_a_block(unsigned* out) {
     }
 }
 
-/// x[i] += the sum of all of x from before, `rounds` times, by a barrier of the grid after each step.
+/// x[i] += the sum of all of x before, `rounds` times. There is a grid barrier after each step.
 /// requires: cooperative, n <= len(x), 2 <= len(sums), block.x <= 1024, block.y * block.z * grid.y * grid.z == 1
 extern "C" __global__ void add_the_sum(unsigned* x, unsigned* sums, unsigned rounds, unsigned n) {
     cg::grid_group grid = cg::this_grid();
@@ -76,8 +77,8 @@ extern "C" __global__ void add_the_sum(unsigned* x, unsigned* sums, unsigned rou
     }
 }
 
-/// Stores for each thread of one block what the masked operations of the first 32 lanes of its warp tell; the other lanes,
-/// where there are any, name those above.
+/// Stores what masked operations report to each thread of one block. A mask of 32 bits must mean the whole warp, even
+/// if a warp has 64 lanes.
 /// requires: 12 * block.x <= len(out), block.y * block.z * grid.x * grid.y * grid.z == 1
 extern "C" __global__ void masked_warps(unsigned* out) {
     const unsigned me = threadIdx.x, lane = me % warpSize, at = lane % 32, base = lane - at;
@@ -99,7 +100,7 @@ extern "C" __global__ void masked_warps(unsigned* out) {
     mine[11] = __popcll(__ballot_sync(0xffffffff, 1)) == warpSize;
 }
 
-/// Stores what integer intrinsics make of a and b.
+/// Stores what integer intrinsics compute from a and b.
 /// requires: n <= len(a), n <= len(b), 28 * n <= len(out)
 /// covers: n
 extern "C" __global__ void integer_intrinsics(const unsigned* a, const unsigned* b, unsigned* out, unsigned n) {
@@ -138,7 +139,7 @@ extern "C" __global__ void integer_intrinsics(const unsigned* a, const unsigned*
     o[27] = min(x, y) - max(x, 3u);
 }
 
-/// Stores what CUDA's steps of dynamic programming make of a, b and c.
+/// Stores what CUDA's instructions for dynamic programming compute from a, b and c.
 /// requires: n <= len(a), n <= len(b), n <= len(c), 37 * n <= len(out)
 /// covers: n
 extern "C" __global__ void dynamic_programming(const unsigned* a, const unsigned* b, const unsigned* c, unsigned* out,
@@ -190,7 +191,7 @@ extern "C" __global__ void dynamic_programming(const unsigned* a, const unsigned
     o[36] = said;
 }
 
-/// Every thread takes part in each kind of counter: see the test.
+/// Every thread uses each kind of counter. The test says what must come out.
 /// requires: 8 <= len(words), 2 <= len(wide), 2 <= len(shorts), 1 <= len(doubles)
 extern "C" __global__ void counters(unsigned* words, unsigned long long* wide, unsigned short* shorts, double* doubles) {
     atomicInc(&words[0], 9);
@@ -217,8 +218,8 @@ extern "C" __global__ void counters(unsigned* words, unsigned long long* wide, u
     atomicMax(&wide[1], (unsigned long long)threadIdx.x << 40);
 }
 
-/// Twelve results for each a and b: sums, products, quotients, roots and conversions, rounded down, up and to zero. AMD's
-/// compiler has no such functions.
+/// Stores 24 results for each a and b: sums, products, quotients, roots and conversions, rounded down, up and towards
+/// zero. AMD's compiler has no such functions.
 /// requires: n <= len(a), n <= len(b), 24 * n <= len(out)
 /// covers: n
 extern "C" __global__ void directed_rounding(const double* a, const double* b, double* out, unsigned n) {
@@ -257,7 +258,8 @@ extern "C" __global__ void directed_rounding(const double* a, const double* b, d
 #endif
 }
 
-/// Six results for each y between 0 and 2: the inverses of the error function and the like, and sizes of vectors.
+/// Stores eight results for each y between 0 and 2: from the inverse error function and similar ones, and lengths of
+/// vectors.
 /// requires: n <= len(y), 8 * n <= len(out)
 /// covers: n
 extern "C" __global__ void special_functions(const double* y, double* out, unsigned n) {

@@ -1,7 +1,8 @@
-// The functions of the portable headers, one kernel for each header.
+// One kernel for each portable header. It calls the functions that you get from that header.
 #include <gpustream/kernel.cuh>
 
-/// sums[i]: the sum of the i-th elements, each of the width and sign in its type's name
+/// sums[i] = sum of the i-th elements. Each array's elements must have the width and the sign that their type's name
+/// says.
 /// requires: n <= len(a), n <= len(b), n <= len(c), n <= len(d), n <= len(e), n <= len(f), n <= len(g), n <= len(h)
 /// requires: n <= len(sums)
 /// covers: n
@@ -14,7 +15,7 @@ extern "C" __global__ void fixed_width(const int8_t* a, const int16_t* b, const 
     }
 }
 
-/// Stores each thread's results from its warp: the value of the lane below, the running and the whole sum of x.
+/// Stores what each thread gets from its warp: the value of the lane below, the running sum and the whole sum.
 /// requires: block.x <= len(x), block.x <= len(below), block.x <= len(running), block.x <= len(whole)
 /// requires: block.y == 1, block.z == 1, grid.x == 1, grid.y == 1, grid.z == 1
 extern "C" __global__ void in_warps(const double* x, double* below, double* running, double* whole) {
@@ -24,7 +25,7 @@ extern "C" __global__ void in_warps(const double* x, double* below, double* runn
     whole[t] = gs::warp_reduce(x[t], gs::Sum());
 }
 
-/// Stores each thread's results from its block: the sum of x before it, the whole sum and the largest value.
+/// Stores what each thread gets from its block: the sum before it, the whole sum and the largest value.
 /// requires: block.x <= len(x), block.x <= len(before), block.x <= len(whole), block.x <= len(largest)
 /// requires: block.y == 1, block.z == 1, grid.x == 1, grid.y == 1, grid.z == 1
 extern "C" __global__ void in_blocks(const unsigned int* x, unsigned int* before, unsigned int* whole,
@@ -36,8 +37,8 @@ extern "C" __global__ void in_blocks(const unsigned int* x, unsigned int* before
     largest[t] = gs::block_reduce(x[t], gs::Max());
 }
 
-/// Every thread adds 1 to halves[0], halves[1], brains[1], floats[0], doubles[0] and words[0], and offers
-/// x[its number] as smallest and largest.
+/// Every thread adds 1 to halves[0], halves[1], brains[1], floats[0], doubles[0] and words[0]. It also offers its
+/// element of x as the smallest and the largest value.
 /// requires: grid.x * block.x <= len(x), block.y * block.z == 1, grid.y * grid.z == 1
 /// requires: 2 <= len(halves), 2 <= len(brains), 1 <= len(floats), 1 <= len(doubles), 1 <= len(words)
 /// requires: 2 <= len(bounds), 2 <= len(wide_bounds)

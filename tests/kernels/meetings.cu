@@ -1,4 +1,5 @@
-// Kernels whose threads meet in every way of which the CPU backend makes loops: on every backend they mean the same.
+// Kernels with every kind of barrier, vote and shuffle that the CPU backend can turn into loops. They must mean the
+// same on every backend.
 #include <gpustream/kernel.cuh>
 
 #include <cooperative_groups.h>
@@ -9,7 +10,7 @@ namespace cg = cooperative_groups;
 #define LAST(n) ((n) - 1)
 #define SMALLER(a, b) ((a) < (b) ? (a) : (b))
 
-/// out[b] = sum of block b's share of x
+/// out[b] = sum of x over block b
 /// requires: grid.x <= len(out), n <= len(x), block.x == 128, block.y * block.z == 1
 __global__ void halves(const int* x, int* out, int n) {
     __shared__ int partial[THREADS];
@@ -24,7 +25,8 @@ __global__ void halves(const int* x, int* out, int n) {
     if (t == 0) out[blockIdx.x] = partial[LAST(1)];
 }
 
-/// The same through a sum that each thread carries from loop to loop, and shuffles under a branch of one warp.
+/// Computes the same sums, but each thread carries its sum from loop to loop, and there are shuffles in a branch that
+/// one warp takes.
 /// requires: grid.x <= len(out), n <= len(x), block.x <= 1024, block.y * block.z == 1, grid.x * block.x >= n
 template <class T>
 __global__ void warps_of(const T* x, T* out, int n) {
@@ -46,7 +48,7 @@ __global__ void warps_of(const T* x, T* out, int n) {
         }
         if (lane == 0) out[blockIdx.x] = sum;
     } else {
-        // Nothing waits here, but the threads are no longer together.
+        // Nothing waits here, but the threads may no longer be together.
         const int other = __shfl_sync(0xffffffffu, warp, 0, 32);
         if (other != warp) out[blockIdx.x] = T(-1);
     }
@@ -54,7 +56,8 @@ __global__ void warps_of(const T* x, T* out, int n) {
 template __global__ void warps_of<int>(const int* x, int* out, int n);
 template __global__ void warps_of<double>(const double* x, double* out, int n);
 
-/// What each thread of a block of three dimensions learns from votes and shuffles, of which some threads return before.
+/// Stores what each thread learns from votes and shuffles. The block has three dimensions, and some threads may return
+/// before.
 /// requires: grid.x * grid.y * grid.z == 1, 8 * block.x * block.y * block.z <= len(out)
 __global__ void votes(int* out, int stays) {
     const int me = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -74,7 +77,8 @@ __global__ void votes(int* out, int stays) {
     mine[7] = value;
 }
 
-/// y[i] = sums of the x[j] around i, through an array of each thread's own and memory whose size the launch gives.
+/// y[i] = sum of the x[j] around i. Each thread has an array that must survive the barriers, and the launch gives the
+/// size of the shared memory.
 /// requires: n <= len(x), n <= len(y), block.x == 128, grid.x * 128 >= n, shared >= 128 * 4
 __global__ void windows(const int* x, int* y, int n) {
     extern __shared__ int near[];
@@ -96,7 +100,7 @@ __global__ void windows(const int* x, int* y, int n) {
     if (i < n) y[i] = parts[2];
 }
 
-/// Counts bytes in shared memory; `rounds` changes on its way, and the pointer, too.
+/// Counts bytes in shared memory. The loop changes its parameters `rounds` and `bytes`.
 /// requires: grid.x * grid.y * grid.z == 1, 256 <= len(bins), n * rounds <= len(bytes)
 __global__ void counted(const unsigned char* bytes, unsigned* bins, int n, int rounds) {
     __shared__ unsigned mine[256];
@@ -118,7 +122,7 @@ __global__ void counted(const unsigned char* bytes, unsigned* bins, int n, int r
     if (threadIdx.x == 0) atomicMax(&bins[255], (unsigned)most);
 }
 
-/// Each thread returns in a round of its own, from a loop without an end.
+/// Each thread returns in a different round, so the barriers get fewer threads. The loop has no end.
 /// requires: block.x <= len(out), grid.x * grid.y * grid.z * block.y * block.z == 1
 __global__ void leave(int* out) {
     int round = 0;
@@ -139,7 +143,7 @@ struct Pair {
 };
 __device__ void add_to(int& sum, int what) { sum += what; }
 
-/// Values that threads hold by address, in structures and behind macros, across the places where they meet.
+/// Threads keep values across barriers: through a pointer, in structures, and behind macros.
 /// requires: grid.x * grid.y * grid.z == 1, 4 * block.x <= len(out), block.y * block.z == 1, block.x % 32 == 0
 __global__ void held(int* out, int n) {
     __shared__ int last;
@@ -170,8 +174,8 @@ __global__ void held(int* out, int n) {
     out[4 * ME] = *at, out[4 * ME + 1] = sum, out[4 * ME + 2] = pair.second, out[4 * ME + 3] = count;
 }
 
-/// out[thread] = the values of the threads in its column, where one thread of each row adds 100 to its own and another
-/// that of the row before; threads beyond `width` return at once.
+/// out[thread] = sum of the values in the thread's column. One thread of each row adds 100 to its own value, and
+/// another one adds its value from the row before. Threads beyond `width` return at once, so a row may have any length.
 /// requires: block.x * block.y <= len(out), grid.x * grid.y * grid.z * block.z == 1
 __global__ void columns(int* out, unsigned width, int first, unsigned second) {
     if (threadIdx.x >= width) return;
@@ -193,8 +197,8 @@ __global__ void columns(int* out, unsigned width, int first, unsigned second) {
     out[thread] = sum;
 }
 
-/// out[2 t] = the sum of the thread's group of 8 values, out[2 t + 1] = the value of its neighbour in a group of 32 times
-/// the rank of that group.
+/// out[2 t] = sum over the thread's group of 8. out[2 t + 1] = the next value in its group of 32, multiplied by the
+/// rank of that group, plus the last rank. Adds 1000 to the sums of a warp if one of its values is above 600.
 /// requires: n <= len(x), 2 * n <= len(out), grid.x * block.x * block.y * block.z >= n
 /// requires: block.x % 32 == 0, grid.y * grid.z == 1
 __global__ void grouped(const int* x, int* out, int n) {
@@ -219,7 +223,7 @@ __global__ void grouped(const int* x, int* out, int n) {
     }
 }
 
-/// Turns a block's share of x around by `by`, and then by as much again.
+/// Moves a block's share of x by `by` places, and then by as many again.
 __device__ void turn(int* tile, cg::thread_block block, int by) {
     for (int i = 0; i < SMALLER(by + 1, 2); ++i) {
         cg::sync(block);
@@ -230,7 +234,7 @@ __device__ void turn(int* tile, cg::thread_block block, int by) {
     cg::sync(block);
 }
 
-/// out[i] = x[i + 2 * by], of the block's share
+/// out[i] = x[i + 2 * by] within the block's share, which wraps around. A function gets the block as an argument.
 /// requires: grid.x * block.x <= len(x), grid.x * block.x <= len(out), block.x <= 128, block.y * block.z == 1
 __global__ void turned_around(const int* x, int* out, int by) {
     cg::thread_block whole = cg::this_thread_block();
@@ -242,7 +246,8 @@ __global__ void turned_around(const int* x, int* out, int by) {
     out[i] = tile[threadIdx.x];
 }
 
-/// Counts in shared memory until as many rounds have passed as the block's element of `rounds` says.
+/// Counts in shared memory. The block's element of `rounds` says how often, so the compiler cannot know how often the
+/// block meets.
 /// requires: grid.x <= len(rounds), grid.x <= len(out), grid.y * grid.z == 1
 __global__ void as_often(const int* rounds, int* out) {
     __shared__ int left;
@@ -263,7 +268,7 @@ __device__ int warp_total(int v) {
     for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d, 32);
     return v;
 }
-// The sum of a block's values, in all its threads.
+// Returns the sum over a block's threads, in each thread.
 template <class T>
 __device__ T block_total(T v, T* of_warp) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -278,7 +283,7 @@ __device__ T block_total(T v, T* of_warp) {
     __syncthreads();
     const T total = of_warp[0];
     __syncthreads();
-    return total;  // in each thread
+    return total;
 }
 template <int Step>
 __device__ void add_neighbour(int* values, int& sum, unsigned i) {
@@ -293,7 +298,8 @@ __device__ int half_of(int v) {
     return v / 2;
 }
 
-/// out[i] = x[i] + x[i + 3] + half of three quarters of x[i] + the sum of all x + twice that of all i, for one block.
+/// out[i] = x[i] + x[i + 3] + half of 0.75 x[i], plus the sum of all x and twice the sum of all i. There is one block,
+/// and its barriers are inside functions.
 /// requires: block.x <= len(x), block.x <= len(out), block.x % 32 == 0, block.y * block.z * grid.x * grid.y * grid.z == 1
 __global__ void in_functions(const int* x, int* out) {
     __shared__ int of_warp[32];
@@ -310,7 +316,8 @@ __global__ void in_functions(const int* x, int* out) {
 
 #define PICKS 20
 
-/// For each thread of one block the conditions that hold for it, each for few threads, and where it is in its row.
+/// Stores which conditions are true for each thread. Each of them picks a few threads, and the CPU backend may run only
+/// those. Also stores the thread's place in its row.
 /// requires: grid.x * grid.y * grid.z == 1, block.z == 1, 20 * block.x * block.y <= len(out)
 __global__ void picked(int* out, int at, float part, int stays) {
     const int me = threadIdx.x + blockDim.x * threadIdx.y;
@@ -346,7 +353,8 @@ __global__ void picked(int* out, int at, float part, int stays) {
     if (threadIdx.y == 0 && lane == 3) mine[17] += tx;
 }
 
-/// out[i] = x[i], and `rounds` times the sum of two neighbours in each second row of 32 threads, for one block.
+/// out[i] = x[i], and in every second row of 32 threads also `rounds` sums of two neighbours. There is one block, and
+/// only some warps take the branch, so the others must keep their values.
 /// requires: block.x <= len(x), block.x <= len(out), block.x <= 1024, block.y * block.z * grid.x * grid.y * grid.z == 1
 __global__ void kept(const int* x, int* out, int rounds) {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
@@ -364,7 +372,7 @@ __global__ void kept(const int* x, int* out, int rounds) {
     out[threadIdx.x] = value + steps;
 }
 
-/// out[i] = x[i] + x[n - 1 - i], in one block.
+/// out[i] = x[i] + x[n - 1 - i] in one block. The parameters are written as arrays.
 /// requires: n <= len(x), n <= len(out), n <= block.x, block.y * block.z * grid.x * grid.y * grid.z == 1
 __global__ void mirrored(const int x[], int out[], int n) {
     const int i = threadIdx.x;
@@ -377,7 +385,7 @@ __global__ void mirrored(const int x[], int out[], int n) {
 
 __device__ int place() { return threadIdx.x + 100 * threadIdx.y + 10000 * threadIdx.z; }
 
-/// Both sides of a branch that the warps named in `pick` take, and one within it for half of a warp.
+/// Warps may take either side of a branch, as `pick` says. Inside one side there is another branch for half of a warp.
 /// requires: 4 * block.x * block.y * block.z <= len(out), grid.x * grid.y * grid.z == 1
 /// requires: block.x * block.y * block.z % 32 == 0
 __global__ void sides(int* out, unsigned pick) {
@@ -409,7 +417,7 @@ struct Nonconst {
 };
 __device__ int advance(Nonconst& from, int by) { return from.count += by; }
 
-/// out[i] = 2 * (from.count + i) + 1: each thread has a parameter of its own, which a function changes.
+/// out[i] = 2 * (from.count + i) + 1. A function changes the parameter, so each thread must have its own.
 /// requires: block.x <= len(out), block.y * block.z * grid.x * grid.y * grid.z == 1
 __global__ void advanced(Nonconst from, int* out) {
     const int first = advance(from, threadIdx.x);
@@ -417,7 +425,8 @@ __global__ void advanced(Nonconst from, int* out) {
     out[threadIdx.x] = first + advance(from, 1);
 }
 
-/// Changes places that could be others, and reads those beside them: each thread does so in its own order.
+/// Changes a place that depends on `k`, and then reads the places around it. The compiler cannot know which place that
+/// is, so each thread must keep its order.
 /// requires: grid.x * block.x <= len(x), 4 * grid.x * block.x <= len(out), block.x <= 128, block.y * block.z == 1
 __global__ void in_own_order(const int* x, int* out, unsigned k) {
     __shared__ int pairs[2 * THREADS];
@@ -439,8 +448,9 @@ __global__ void in_own_order(const int* x, int* out, unsigned k) {
     out[4 * i + 3] += out[4 * i + 2];
 }
 
-/// Sums, the greatest value with its place, and distances, as warps find them by shuffles that depend on each other, with
-/// arithmetic alone between them. Threads from `stays` on have left before.
+/// Computes sums, the largest value with its place, and distances. The shuffles depend on each other, with only
+/// arithmetic in between, so the CPU backend may keep the values in vectors. Threads from number `stays` on have
+/// returned before.
 /// requires: block.x * block.y * block.z <= len(x), 6 * block.x * block.y * block.z <= len(out), stays % 32 == 0
 /// requires: grid.x * grid.y * grid.z == 1, block.x * block.y * block.z % 32 == 0
 template <class T>
@@ -471,12 +481,12 @@ __global__ void in_registers(const T* x, T* out, int stays) {
     mine[0] = sum;
     mine[1] = most;
     mine[2] = T(at);
-    // From the place of the greatest, within parts of eight.
+    // The distance from the largest value's place, within groups of eight.
     T least = __shfl_xor_sync(all, (T)(lane < at ? at - lane : lane - at), 5, 8);
     least = min(least, __shfl_xor_sync(all, least, 3, 32));
     least -= max(__shfl_down_sync(all, least, 2, 8), T(3)) * T(2);
     mine[3] = least;
-    // By distances that no compiler knows.
+    // The compiler cannot know these distances.
     for (int step = 1; step < 16 && step < stays; step = 3 * step + 1) {
         parts += __shfl_up_sync(all, parts, step, 16) - __shfl_sync(all, parts, step, 8);
         parts = -parts;

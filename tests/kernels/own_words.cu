@@ -1,4 +1,5 @@
-// A file with macros, overloads and standard headers of its own, as existing files have them, beside its host code.
+// A file that has its own macros, overloads, standard headers and host code, as existing files do. Its own definitions
+// must win over ours.
 #if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 #include <algorithm>
 #include <cmath>
@@ -25,7 +26,7 @@ struct Timer {
     Timer() { cudaEventCreate(&begin); }
 };
 
-// CUDA does not have this function, HIP does, and the CPU's must give way.
+// We define this only if HIP does not. The CPU backend has one too, but that must give way.
 #if !defined(__HIP__)
 __device__ double atomicMax(double* address, double value) {
     unsigned long long* place = (unsigned long long*)address;
@@ -38,13 +39,13 @@ __device__ double atomicMax(double* address, double value) {
     return __longlong_as_double((long long)old);
 }
 #endif
-// The sum differs from that of HIP's own operator.
+// HIP has such an operator too, but this one computes another sum, so a test can see which one was called.
 inline __device__ float3 operator+(const float3& a, const float3& b) {
     return make_float3(a.x + b.x, a.y + b.y, a.z + b.z + 100.0f);
 }
 inline __host__ __device__ int clamp_to(int x, int low, int high) { return max(low, min(x, high)); }
 
-/// largest[0] = the largest of x; sums[0] = what the file's own operator makes of x
+/// largest[0] = the largest of x, and `sums` is what the file's own operator computes.
 /// requires: 64 <= len(x), 1 <= len(largest), 3 <= len(sums), block.x == 64, block.y * block.z == 1
 /// requires: grid.x * grid.y * grid.z == 1
 extern "C" __global__ void own_functions(const float* x, double* largest, float* sums) {
@@ -58,7 +59,7 @@ extern "C" __global__ void own_functions(const float* x, double* largest, float*
     }
 }
 
-/// z = what operators and functions of pairs make of x and y
+/// Stores what operators and functions for pairs compute from x and y.
 /// requires: n <= len(x), n <= len(y), 6 * n <= len(z)
 /// covers: n
 extern "C" __global__ void pairs(const unsigned* x, const unsigned* y, unsigned* z, unsigned n) {

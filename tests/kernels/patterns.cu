@@ -1,12 +1,12 @@
-// Patterns of existing CUDA and HIP kernels: how they share memory out, count, lock, look up and choose. There is no header
-// of this library here.
+// Patterns of existing CUDA and HIP kernels: how they split shared memory, count, lock, look up and select. We do not
+// include our own header here.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
 #define TILE 16
 #define WARPS 8
 
-/// out[i] = a mixture of three arrays that lie behind each other in dynamic shared memory.
+/// out[i] = a mixture of three arrays that follow each other in dynamic shared memory.
 /// requires: n <= len(x), n <= len(out), block.x == n, block.y * block.z * grid.x * grid.y * grid.z == 1, 13 * n <= shared
 extern "C" __global__ void several_arrays(const int* x, double* out, unsigned n) {
     extern __shared__ __align__(8) unsigned char memory[];
@@ -21,7 +21,8 @@ extern "C" __global__ void several_arrays(const int* x, double* out, unsigned n)
     out[i] = halves[(i + 1) % n] + reversed[i] + 1000 * odd[n - 1 - i];
 }
 
-/// Each block adds 1 to 3 numbers under one lock, `rounds` times, in several steps that others must not see half done.
+/// Each block adds 1 to three numbers under one lock, `rounds` times. It needs several steps, and other blocks must not
+/// see them half done.
 /// requires: 1 <= len(lock), 3 <= len(numbers)
 extern "C" __global__ void under_a_lock(int* lock, volatile unsigned* numbers, unsigned rounds) {
     if (threadIdx.x != 0) return;
@@ -38,7 +39,8 @@ extern "C" __global__ void under_a_lock(int* lock, volatile unsigned* numbers, u
     }
 }
 
-/// Collects the elements above `least` in any order: one atomic addition for those of a warp that are together.
+/// Collects the elements above `least` in any order. If threads of a warp are together, they need only one atomic
+/// addition.
 /// requires: n <= len(x), n <= len(found), 1 <= len(count)
 /// covers: n
 extern "C" __global__ void collect_above(const int* x, int* found, unsigned* count, int least, unsigned n) {
@@ -53,13 +55,13 @@ extern "C" __global__ void collect_above(const int* x, int* found, unsigned* cou
     }
 }
 
-/// y[i] = a * x[i] + y[i], by any number of threads.
+/// y[i] = a * x[i] + y[i], with any number of threads.
 /// requires: n <= len(x), n <= len(y)
 extern "C" __global__ void strided_axpy(float a, const float* __restrict__ x, float* __restrict__ y, int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) y[i] = a * x[i] + y[i];
 }
 
-/// The inclusive sums within each block, by two buffers that take turns.
+/// Inclusive sums within each block. Two buffers take turns, so that a step needs only one barrier.
 /// requires: n <= len(x), n <= len(sums)
 /// covers: n by 128
 extern "C" __global__ void ping_pong_scan(const unsigned* x, unsigned* sums, unsigned n) {
@@ -80,7 +82,7 @@ __constant__ const unsigned nibbles[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0
                                            0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
                                            0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
 
-/// sums[i] = the CRC-32 of the i-th row of `length` bytes, by a table of nibbles.
+/// sums[i] = the CRC-32 of row i, which has `length` bytes. A table of nibbles speeds this up.
 /// requires: rows * length <= len(text), rows <= len(sums)
 /// covers: rows
 extern "C" __global__ void crc_by_table(const unsigned char* text, unsigned* sums, unsigned length, unsigned rows) {
@@ -116,7 +118,8 @@ __device__ __forceinline__ unsigned spread(unsigned x) {
     return (x | (x << 1)) & 0x55555555;
 }
 
-/// Four numbers for each of x: its halves' bits by turns, Gray's code, the next power of two, and the lowest bit's place.
+/// Four numbers for each x: the bits of its halves interleaved, its Gray code, the next power of two, and the place of
+/// its lowest bit.
 /// requires: n <= len(x), 4 * n <= len(out)
 /// covers: n
 extern "C" __global__ void bit_tricks(const unsigned* x, unsigned* out, unsigned n) {
@@ -129,7 +132,7 @@ extern "C" __global__ void bit_tricks(const unsigned* x, unsigned* out, unsigned
     out[4 * i + 3] = __ffs((int)(v & (0u - v))) - 1;
 }
 
-/// y = 2 * x by four elements at once, and the rest one by one.
+/// y = 2 * x, four elements at a time if possible, and the rest one by one.
 /// requires: n <= len(x), n <= len(y)
 /// covers: n
 extern "C" __global__ void by_fours(const float* __restrict__ x, float* __restrict__ y, int n) {
@@ -145,7 +148,7 @@ extern "C" __global__ void by_fours(const float* __restrict__ x, float* __restri
     if (i < n % 4) y[n / 4 * 4 + i] = 2 * __ldg(&x[n / 4 * 4 + i]);
 }
 
-/// sums[b] = the sum of the block's share: in shared memory down to a warp, and there through volatile memory.
+/// sums[b] = sum over block b. Shared memory takes it down to one warp, and volatile memory does the rest.
 /// requires: n <= len(x), grid.x <= len(sums), block.x == 256, block.y * block.z * grid.y * grid.z == 1
 extern "C" __global__ void __launch_bounds__(256, 2) volatile_sum(const int* x, int* sums, unsigned n) {
     __shared__ int shared[256];
@@ -172,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) volatile_sum(const int* x, 
 
 __device__ unsigned fibonacci(unsigned n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
 
-/// out[i] = Fibonacci's number of i % 10. A GPU's threads have a kilobyte of stack.
+/// out[i] = the Fibonacci number i % 10. The depth is small, because a GPU's thread has a kilobyte of stack.
 /// requires: n <= len(out)
 /// covers: n
 extern "C" __global__ void recursive(unsigned* out, unsigned n) {
@@ -185,7 +188,7 @@ __device__ int added(int a, int b) { return a + b; }
 __device__ int multiplied(int a, int b) { return a * b; }
 __device__ int larger(int a, int b) { return a > b ? a : b; }
 
-/// y[i] = the function of number `which[i]` of x[i] and y[i].
+/// y[i] = function number `which[i]` of x[i] and y[i], called through a pointer.
 /// requires: n <= len(x), n <= len(y), n <= len(which)
 /// covers: n
 extern "C" __global__ void by_pointer(const int* x, int* y, const unsigned* which, unsigned n) {
@@ -200,7 +203,7 @@ union Word {
     unsigned char bytes[4];
 };
 
-/// out[i] = the bytes of x[i] the other way round, with its sign taken away first.
+/// out[i] = the bytes of |x[i]| in reverse order.
 /// requires: n <= len(x), n <= len(out)
 /// covers: n
 extern "C" __global__ void through_a_union(const float* x, unsigned* out, unsigned n) {
@@ -214,7 +217,7 @@ extern "C" __global__ void through_a_union(const float* x, unsigned* out, unsign
     out[i] = turned.bits;
 }
 
-/// counts[v] += how often v is in x, by counts of each block in its shared memory.
+/// counts[v] += how often v is in x. Each block counts in its shared memory first, because atomics are faster there.
 /// requires: n <= len(x), 64 <= len(counts)
 extern "C" __global__ void histogram(const unsigned char* x, unsigned* counts, unsigned n) {
     __shared__ unsigned own[64];
@@ -226,7 +229,7 @@ extern "C" __global__ void histogram(const unsigned char* x, unsigned* counts, u
         if (own[i] != 0) atomicAdd(&counts[i], own[i]);
 }
 
-/// to[x][y] = from[y][x] by tiles with a column too many.
+/// to[x][y] = from[y][x], in tiles with one more column, which avoids bank conflicts.
 /// requires: width * height <= len(from), width * height <= len(to)
 /// covers: width, height by 16, 16
 extern "C" __global__ void transposed(const float* from, float* to, unsigned width, unsigned height) {
@@ -239,7 +242,7 @@ extern "C" __global__ void transposed(const float* from, float* to, unsigned wid
     if (x < height && y < width) to[y * height + x] = tile[threadIdx.x][threadIdx.y];
 }
 
-/// y[i] = x[i - 1] + x[i] + x[i + 1], with shared memory that reaches beyond the block on both sides.
+/// y[i] = x[i - 1] + x[i] + x[i + 1]. The shared memory has one more element on each side of the block.
 /// requires: n <= len(x), n <= len(y)
 /// covers: n by 64
 extern "C" __global__ void with_halo(const int* x, int* y, unsigned n) {
@@ -260,7 +263,7 @@ __device__ int scan_of_warp(int value) {
     return value;
 }
 
-/// The inclusive sums within each block: of each 32 threads by shuffles, then of their ends.
+/// Inclusive sums within each block: first of 32 threads at a time with shuffles, then of their last values.
 /// requires: n <= len(x), n <= len(sums)
 /// covers: n by 256
 extern "C" __global__ void scan_by_shuffles(const int* x, int* sums, unsigned n) {
@@ -279,7 +282,7 @@ extern "C" __global__ void scan_by_shuffles(const int* x, int* sums, unsigned n)
 
 __device__ unsigned blocks_done = 0;
 
-/// total[0] = the sum of x: the block that comes last adds up what the others have left.
+/// total[0] = the sum of x. The block that finishes last adds up what the others have left.
 /// requires: n <= len(x), grid.x <= len(parts), 1 <= len(total), block.x == 64, block.y * block.z * grid.y * grid.z == 1
 extern "C" __global__ void last_block_sum(const unsigned* x, unsigned* parts, unsigned* total, unsigned n) {
     __shared__ unsigned sum;
@@ -322,7 +325,7 @@ extern "C" __global__ void lower_bound(const int* sorted, unsigned n, const int*
     at[i] = low;
 }
 
-/// to = the mean of each 3 by 3 pixels around, those at the edge counted again.
+/// to = the mean of the 3 by 3 pixels around each. At the edge a pixel may count several times.
 /// requires: width * height <= len(from), width * height <= len(to)
 /// covers: width, height by 8, 8
 extern "C" __global__ void blurred(const unsigned char* from, unsigned char* to, int width, int height) {
@@ -338,7 +341,7 @@ extern "C" __global__ void blurred(const unsigned char* from, unsigned char* to,
     to[y * width + x] = (unsigned char)(sum / 9);
 }
 
-/// c = a * b for square matrices, by tiles in shared memory.
+/// c = a * b for square matrices, with tiles in shared memory.
 /// requires: size * size <= len(a), size * size <= len(b), size * size <= len(c)
 /// covers: size, size by 16, 16
 extern "C" __global__ void product(const float* a, const float* b, float* c, unsigned size) {
@@ -356,7 +359,7 @@ extern "C" __global__ void product(const float* a, const float* b, float* c, uns
     if (x < size && y < size) c[y * size + x] = sum;
 }
 
-/// Throws `throws` pairs of numbers for each element of `inside`, which counts those within the circle.
+/// Throws `throws` random points for each element, and counts those inside the circle.
 /// requires: n <= len(inside)
 /// covers: n
 extern "C" __global__ void monte_carlo(unsigned* inside, unsigned throws, unsigned n) {
@@ -374,7 +377,7 @@ extern "C" __global__ void monte_carlo(unsigned* inside, unsigned throws, unsign
     inside[i] = count;
 }
 
-/// rounds[b] = how many rounds the b-th block's numbers take to 1 by Collatz's rule, the slowest one's.
+/// rounds[b] = how many Collatz steps it takes until all numbers of block b are 1.
 /// requires: grid.x * block.x <= len(x), grid.x <= len(rounds), grid.x <= len(even), block.y * block.z * grid.y * grid.z == 1
 extern "C" __global__ void until_all_are_done(const unsigned* x, unsigned* rounds, int* even, unsigned most) {
     unsigned long long mine = x[blockIdx.x * blockDim.x + threadIdx.x];
@@ -390,7 +393,7 @@ extern "C" __global__ void until_all_are_done(const unsigned* x, unsigned* round
     }
 }
 
-/// ends[i] = the end of the list that begins at i, by following its links, each of which is less than n or its own place.
+/// ends[i] = the end of the list that begins at i. Each link is less than n, or is its own place at the end.
 /// requires: n <= len(next), n <= len(ends)
 /// covers: n
 extern "C" __global__ void ends_of_lists(const unsigned* next, unsigned* ends, unsigned n) {
@@ -423,7 +426,7 @@ __device__ T shapes::folded(T a, T b, Operation operation) {
     return a > b ? a : b;
 }
 
-/// Each x[i] takes part with all of v.
+/// Combines each x[i] with all elements of v.
 /// types: T = float, operation = Sum, Largest
 /// requires: n <= len(x)
 /// covers: n
@@ -437,10 +440,10 @@ __global__ void with_vector(T* x, Vec<T, 3> v, unsigned n) {
 namespace shapes {
 __global__ void shifted(int* x, const int* by, unsigned n);
 }
-// The host function has the kernel's name.
+// This host function has the same name as the kernel, so the parser must not confuse the two.
 void shifted(int* x, int blocks);
 
-/// x[i] += by[0], or 1 where there is nothing to add.
+/// x[i] += by[0], or 1 if `by` is null.
 /// optional: by
 /// requires: n <= len(x), 1 <= len(by)
 /// covers: n

@@ -1,7 +1,8 @@
-// Comparisons that hold for all threads of a row, or for some: the CPU backend asks once for a row where it can.
+// These comparisons are true for all threads of a row, or for some. If the CPU backend can, it compares once for the
+// whole row, and you must not see a difference.
 #include <gpustream/kernel.cuh>
 
-/// out[me] has one bit for each comparison that holds for thread me, in a grid of one block along y.
+/// out[me] has one bit for each comparison that is true for thread `me`. The grid has one block along y.
 /// requires: grid.x * block.x * block.y <= len(out), grid.y * grid.z * block.z == 1
 __global__ void compared(unsigned* out, int first, int width, int height, int divisor) {
     const unsigned number = blockIdx.x * blockDim.x + threadIdx.x;
@@ -39,13 +40,13 @@ __global__ void compared(unsigned* out, int first, int width, int height, int di
     __syncthreads();
     holds |= y < height ? 1u << 13 : 0u;
     __syncthreads();
-    // The division is not to be done for the row where no thread does it.
+    // If no thread needs the division, it must not be computed for the row either, because it would divide by zero.
     if (divisor != 0) {
         if (x < width / divisor) holds |= 1u << 14;
     }
     __syncthreads();
     {
-        // Not the variables from above.
+        // These hide the variables from above.
         const int x = threadIdx.y, y = threadIdx.x;
         if (x < height && y < 5) holds |= 1u << 15;
     }
@@ -67,7 +68,8 @@ __global__ void compared(unsigned* out, int first, int width, int height, int di
     out[me] = holds;
 }
 
-/// y[row, i] = x[row, i] for i < width, by rows of a loop, and what lies around it in the tile; y[row, i] = -1 elsewhere
+/// y[row, i] = x[row, i] if i < width, and otherwise -1. A loop goes through the rows, and the tile keeps what lies
+/// around.
 /// requires: block.x == 32, block.y == 4, grid.z * block.z == 1, rows * pitch <= len(x), rows * pitch <= len(y)
 /// requires: width <= pitch, pitch <= grid.x * 32, rows <= grid.y * 16
 __global__ void tiled(const int* __restrict__ x, int* __restrict__ y, int width, int pitch, int rows) {

@@ -1,4 +1,4 @@
-// Kernels that wait for flags, to prove that operations overlap, or that they do not.
+// These kernels wait for flags, so that a test can prove that operations overlap or do not.
 #include <gpustream/kernel.cuh>
 
 namespace {
@@ -13,7 +13,7 @@ __device__ __forceinline__ void set(volatile unsigned* flag, unsigned value) {
 }
 }  // namespace
 
-/// Runs until `go` is not zero.
+/// Runs until `go` is not zero, so that you decide how long it takes.
 /// requires: 1 <= len(go)
 extern "C" __global__ void spin(const volatile unsigned* go) { wait_for(go); }
 
@@ -28,7 +28,7 @@ extern "C" __global__ void arrive(volatile unsigned* here, const volatile unsign
 /// requires: 1 <= len(flag)
 extern "C" __global__ void raise_flag(volatile unsigned* flag, unsigned value) { set(flag, value); }
 
-/// Takes one from `left`, and sets `go_on` to whether anything is left.
+/// Subtracts one from `left`, and sets `go_on` if anything is left.
 /// requires: 1 <= len(left), 1 <= len(go_on)
 extern "C" __global__ void count_down(unsigned* left, volatile unsigned* go_on) { set(go_on, --*left != 0); }
 
@@ -40,7 +40,8 @@ extern "C" __global__ void add_when(const volatile unsigned* go, unsigned* __res
     GS_FOR_EACH(i, n) x[i] += value;
 }
 
-/// Sets `here` to 1, then, once `go` is not zero, x[i] = value, and then `here` to 2. One thread does all of it.
+/// Sets `here` to 1 and waits until `go` is not zero. Then sets each x[i] to `value`, and `here` to 2. One thread does
+/// all of this.
 /// requires: 1 <= len(here), 1 <= len(go), n <= len(x)
 /// covers: 1
 extern "C" __global__ void arrive_and_set(volatile unsigned* here, const volatile unsigned* go, unsigned* x, unsigned value,
@@ -52,7 +53,7 @@ extern "C" __global__ void arrive_and_set(volatile unsigned* here, const volatil
     set(here, 2);
 }
 
-/// y[i] = x[i], once `go` is not zero: a copy whose duration the test decides.
+/// y[i] = x[i], once `go` is not zero. So the test decides how long the copy takes.
 /// requires: 1 <= len(go), n <= len(x), n <= len(y)
 /// covers: n
 extern "C" __global__ void copy_when(const volatile unsigned* go, const unsigned* __restrict__ x, unsigned* __restrict__ y,
@@ -61,7 +62,7 @@ extern "C" __global__ void copy_when(const volatile unsigned* go, const unsigned
     GS_FOR_EACH(i, n) y[i] = x[i];
 }
 
-/// x[i] = x[i] * 5 + value: the result depends on the order of such steps.
+/// x[i] = x[i] * 5 + value, so the result depends on the order of the steps.
 /// requires: n <= len(x)
 /// covers: n
 extern "C" __global__ void step(unsigned* __restrict__ x, unsigned value, size_t n) { GS_FOR_EACH(i, n) x[i] = x[i] * 5 + value; }
@@ -73,7 +74,8 @@ extern "C" __global__ void mix(const unsigned* __restrict__ x, unsigned* __restr
     GS_FOR_EACH(i, n) y[i] = y[i] * 5 + x[i];
 }
 
-/// Each round, x[i] becomes x[i] * 5 + x[i + 1 mod n]: every block reads values that another wrote in the round before.
+/// In each round x[i] becomes x[i] * 5 + x[(i + 1) % n], so every block reads what another one wrote in the round
+/// before.
 /// requires: cooperative, 1 <= n, n <= len(x), n <= len(next), 1 <= len(arrivals)
 extern "C" __global__ void ring(unsigned* x, unsigned* next, unsigned* arrivals, unsigned rounds, size_t n) {
     for (unsigned round = 0; round < rounds; ++round) {
@@ -84,7 +86,7 @@ extern "C" __global__ void ring(unsigned* x, unsigned* next, unsigned* arrivals,
     }
 }
 
-/// x[i] = x[i] * 5 + value, by a kernel that may start before its predecessor has ended.
+/// x[i] = x[i] * 5 + value. This kernel may start before the one before it has ended.
 /// requires: n <= len(x)
 extern "C" __global__ void early_step(unsigned* x, unsigned value, size_t n) {
     gs::let_successor_start();
@@ -92,8 +94,8 @@ extern "C" __global__ void early_step(unsigned* x, unsigned value, size_t n) {
     GS_FOR_EACH(i, n) x[i] = x[i] * 5 + value;
 }
 
-/// Each block stores the number of the multiprocessor that it runs on in `places`, 0 where the backend does not tell, and
-/// works for `rounds` rounds meanwhile. `running` has the number of blocks at work now and the most at any time.
+/// Each block stores the number of its multiprocessor in `places`, or 0 if the backend does not tell, and then works
+/// for `rounds` rounds. `running` has how many blocks work now, and the most that worked at once.
 /// requires: block.x * block.y * block.z == 1, grid.x * grid.y * grid.z <= len(places), 2 <= len(running)
 extern "C" __global__ void where_blocks_run(unsigned* __restrict__ places, unsigned* running, unsigned rounds) {
     const unsigned now = gs::atomic_add(&running[0], 1u) + 1;

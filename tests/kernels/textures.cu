@@ -1,7 +1,7 @@
-// Kernels that fetch from textures and write surfaces, under CUDA's names.
+// Kernels that use CUDA's names to fetch from textures and write surfaces.
 #include <gpustream/kernel.cuh>
 
-// AMD's processors without image instructions take no such kernel; there is no texture for them either.
+// AMD's processors without image instructions cannot compile these, and you cannot make a texture there either.
 #if defined(__HIP_NO_IMAGE_SUPPORT) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || \
     defined(__gfx942__) || defined(__gfx950__)
 #define TEXTURES 0
@@ -9,7 +9,7 @@
 #define TEXTURES 1
 #endif
 
-/// Fetches at each place of `at`.
+/// Fetches at each coordinate in `at`.
 /// requires: n <= len(at), n <= len(out), 0 <= n
 /// covers: n
 extern "C" __global__ void fetch_1d(cudaTextureObject_t texture, const float* at, float* out, int n) {
@@ -20,7 +20,7 @@ extern "C" __global__ void fetch_1d(cudaTextureObject_t texture, const float* at
     }
 }
 
-/// Fetches at each place of `at`, pairs of coordinates.
+/// Fetches at each pair of coordinates in `at`.
 /// requires: 2 * n <= len(at), n <= len(out), 0 <= n
 /// covers: n
 extern "C" __global__ void fetch_2d(cudaTextureObject_t texture, const float* at, float* out, int n) {
@@ -31,7 +31,7 @@ extern "C" __global__ void fetch_2d(cudaTextureObject_t texture, const float* at
     }
 }
 
-/// Fetches at each place of `at`, triples of coordinates.
+/// Fetches at each triple of coordinates in `at`.
 /// requires: 3 * n <= len(at), n <= len(out), 0 <= n
 /// covers: n
 extern "C" __global__ void fetch_3d(cudaTextureObject_t texture, const float* at, float* out, int n) {
@@ -42,7 +42,7 @@ extern "C" __global__ void fetch_3d(cudaTextureObject_t texture, const float* at
     }
 }
 
-/// Fetches from a layer, at each place of `at`, pairs of coordinates.
+/// Fetches from a layer, at each pair of coordinates in `at`.
 /// requires: 2 * n <= len(at), n <= len(out), 0 <= n
 /// covers: n
 extern "C" __global__ void fetch_2d_layer(cudaTextureObject_t texture, int layer, const float* at, float* out, int n) {
@@ -53,7 +53,7 @@ extern "C" __global__ void fetch_2d_layer(cudaTextureObject_t texture, int layer
     }
 }
 
-/// Fetches from a layer at each place of `at`.
+/// Fetches from a layer, at each coordinate in `at`.
 /// requires: n <= len(at), n <= len(out), 0 <= n
 /// covers: n
 extern "C" __global__ void fetch_1d_layer(cudaTextureObject_t texture, int layer, const float* at, float* out, int n) {
@@ -64,7 +64,7 @@ extern "C" __global__ void fetch_1d_layer(cudaTextureObject_t texture, int layer
     }
 }
 
-/// Adds two to every texel of a surface, in place, and leaves alone what is beside.
+/// Adds two to every texel of a surface, in place. Texels outside the box must not change.
 /// requires: 0 <= width, 0 <= height
 /// covers: width, height by 8, 8
 extern "C" __global__ void add_two(cudaSurfaceObject_t surface, int width, int height) {
@@ -77,7 +77,7 @@ extern "C" __global__ void add_two(cudaSurfaceObject_t surface, int width, int h
 #endif
 }
 
-/// Writes what a texture has, point by point, to a surface.
+/// Copies a texture to a surface, texel by texel.
 /// requires: 0 <= width, 0 <= height
 /// covers: width, height by 8, 8
 extern "C" __global__ void transfer(cudaTextureObject_t texture, cudaSurfaceObject_t surface, int width, int height) {
@@ -101,7 +101,8 @@ __global__ void texels(cudaTextureObject_t texture, T* out, int width, int heigh
 #endif
 }
 
-/// Fetches from linear memory by index, from one before the first to one behind the last.
+/// Fetches from linear memory by index. The first index is one too small and the last one is one too large, so that a
+/// test can see what lies outside.
 /// types: T = unsigned char, int, float, float4
 /// requires: 0 <= n, n + 2 <= len(out)
 /// covers: n + 2
@@ -167,8 +168,8 @@ extern "C" __global__ void double_layer(cudaSurfaceObject_t surface, int layer, 
 #endif
 }
 
-/// Reads a row of a surface from one before the first texel to one behind the last: once with zeros beside, and once with
-/// the texel at the edge. AMD's devices have zeros alone.
+/// Reads a row of a surface, and one texel more on each side. There you get zeros, and in `clamped` the texel at the
+/// edge. AMD's devices can only give zeros. Elsewhere it also writes outside, which must change nothing.
 /// requires: 0 <= n, n + 2 <= len(zero), n + 2 <= len(clamped)
 /// covers: n + 2
 extern "C" __global__ void edges(cudaSurfaceObject_t surface, float* zero, float* clamped, int n) {
@@ -185,7 +186,7 @@ extern "C" __global__ void edges(cudaSurfaceObject_t surface, float* zero, float
     }
 }
 
-/// Writes one texel of a surface, which may lie beside it.
+/// Writes one texel, even if the coordinates lie outside the surface.
 extern "C" __global__ void write_one(cudaSurfaceObject_t surface, float value, int x, int y) {
 #if TEXTURES
     surf2Dwrite(value, surface, x * 4, y);

@@ -1,7 +1,7 @@
-// Pairs of 16-bit numbers, in a file whose name is no identifier.
+// Pairs of 16-bit numbers. You cannot use the file's name as an identifier, so the build must make one.
 #include <gpustream/kernel.cuh>
 
-/// out[i] = x[i] turned around, and `last` turned around at the end.
+/// out[i] = x[i] with its halves swapped. The last one is `last` instead.
 /// requires: n <= len(x), n <= len(out)
 /// covers: n
 extern "C" __global__ void turn_pairs(const __half2* x, half2 last, half2* out, size_t n) {

@@ -1,11 +1,11 @@
-// Kernels with the types of existing CUDA and HIP files.
+// Kernels that use the types of existing CUDA and HIP files.
 #include <gpustream/kernel.cuh>
 
 #include "types.cuh"
 
 enum class Flavour : unsigned char { SWEET, SOUR = 7 };
 
-/// out[i] = every member of cells[i], eight numbers for each.
+/// out[8 i ...] = the members of cells[i], eight numbers for each.
 extern "C" __global__ void read_cells(const Cell* const __restrict__ cells, double* __restrict out, int n) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;
@@ -21,7 +21,7 @@ extern "C" __global__ void read_cells(const Cell* const __restrict__ cells, doub
     to[7] = (double)sizeof(Cell);
 }
 
-/// Writes the members that lie around padding, from a cell by value.
+/// Takes a cell by value, and writes the members that lie around padding.
 extern "C" __global__ void write_cell(Cell cell, Cell* to) {
     to[0].counts[ROWS - 1][LANES - 1] = cell.counts[0][1];
     to[0].box.name = cell.box.name;
@@ -31,7 +31,7 @@ extern "C" __global__ void write_cell(Cell cell, Cell* to) {
     to[0].weight = cell.weight;
 }
 
-/// Values of small types, each written to `out`.
+/// Writes values of small types to `out`.
 /// requires: 6 <= len(out)
 extern "C" __global__ void small_types(char c, Mode mode, Flavour flavour, Bits bits, clock_t ticks, dim3 grid, double* out) {
     out[0] = (double)c;
@@ -42,7 +42,7 @@ extern "C" __global__ void small_types(char c, Mode mode, Flavour flavour, Bits 
     out[5] = (double)(grid.x + 10 * grid.y + 100 * grid.z);
 }
 
-/// Turns bools and characters over.
+/// Inverts bools, and reverses a text.
 extern "C" __global__ void turn_over(bool* flags, const char* text, char* reversed, int n) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;
@@ -50,7 +50,7 @@ extern "C" __global__ void turn_over(bool* flags, const char* text, char* revers
     reversed[n - 1 - i] = text[i];
 }
 
-/// Adds up `columns` arrays of `n` elements, whose addresses lie in memory.
+/// Adds up `count` arrays of `n` elements. Their addresses are in memory.
 extern "C" __global__ void sum_columns(const float* const* columns, int count, float* sums, int n) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;
@@ -59,19 +59,19 @@ extern "C" __global__ void sum_columns(const float* const* columns, int count, f
     sums[i] = sum;
 }
 
-/// Transposes rows of three, which are parameters in the form of arrays.
+/// Transposes rows of three. The parameters are written as arrays.
 extern "C" __global__ void transpose(const float from[][LANES], float (*to)[ROWS]) {
     const unsigned i = threadIdx.x;
     if (i < LANES * ROWS) to[i % LANES][i / LANES] = from[i / LANES][i % LANES];
 }
 
-/// Copies bytes of whatever kind.
+/// Copies bytes of any type.
 extern "C" __global__ void copy_bytes(const void* from, void* to, int n) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) ((unsigned char*)to)[i] = ((const unsigned char*)from)[i];
 }
 
-/// out[i] = a * x[i] + the addend, if there is one; counts the elements, if someone wants to know.
+/// out[i] = a * x[i] + addend[i]. You may leave out the addend. If there is a counter, it counts the elements.
 /// requires: n <= len(x), n <= len(addend), n <= len(out), 1 <= len(counter)
 /// covers: n
 /// reads: x
@@ -83,7 +83,7 @@ extern "C" __global__ void scale_and_add(float a, float* x, const float* addend,
     }
 }
 
-/// The same without a contract.
+/// Stores whether `to` was there. This kernel has no contract, but a pointer may be null.
 /// optional: to
 extern "C" __global__ void store_if_there(float* to, bool* was_there) {
     was_there[0] = to != nullptr;

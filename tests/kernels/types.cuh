@@ -1,4 +1,4 @@
-// Types of a header, as the files of other projects have them.
+// Types in a header, as other projects have them.
 #ifndef TYPES_CUH
 #define TYPES_CUH
 
@@ -16,7 +16,7 @@ constexpr int ROWS = LANES - 1;
 enum Mode { ADD = 1, MULTIPLY = ADD + 3 };
 
 namespace shapes {
-/// A box with padding in front of its volume and behind its tag.
+/// A box with padding before its volume and after its last member.
 struct Box {
     char name;
     double volume;

@@ -1,4 +1,5 @@
-// Variables that the builder's parser does not see: each is found in the compiled images alone.
+// The builder's parser sees none of these variables, because each is declared in a way that it does not read. You can
+// find them only in the compiled images.
 #include <gpustream/kernel.cuh>
 
 #if defined(__CUDACC__) || defined(__HIP__)
@@ -33,14 +34,14 @@ extern "C" __global__ void hold(const volatile unsigned* go) {
     }
 }
 
-/// Makes a variable of it variable * 5 + value: the result depends on the order of such steps.
+/// variable = variable * 5 + value, so the result depends on the order of the launches.
 /// requires: grid.x * grid.y * grid.z == 1, block.x * block.y * block.z == 1
 extern "C" __global__ void count(unsigned which, unsigned value) {
     volatile unsigned* x = variable(which);
     *x = *x * 5 + value;
 }
 
-/// Stores the variables.
+/// Stores all variables.
 /// requires: 7 <= len(out), grid.x * grid.y * grid.z == 1, block.x * block.y * block.z == 1
 extern "C" __global__ void look(unsigned* __restrict__ out) {
     for (unsigned which = 0; which < 7; ++which) out[which] = *variable(which);

@@ -1,8 +1,8 @@
-// Lanes, votes and shuffles of a warp, which differ between 32 and 64 lanes.
+// Lanes, votes and shuffles of a warp. They differ if a warp has 64 lanes instead of 32.
 #include <gpustream/kernel.cuh>
 
-/// Stores for each thread of one block: warp size, lane, the thread number of the next lane, that of lane 0, that of
-/// the neighbour, and the votes on "my thread number is below `limit`".
+/// Stores for each thread of one block: warp size, lane, the thread numbers in the next lane, in lane 0 and in the
+/// neighbour's lane, and the votes on "my number is below `limit`".
 /// requires: grid.x * grid.y * grid.z == 1, block.y * block.z == 1, 8 * block.x <= len(out)
 extern "C" __global__ void warp_facts(unsigned long long* __restrict__ out, unsigned limit) {
     const unsigned me = threadIdx.x;
@@ -21,7 +21,7 @@ extern "C" __global__ void warp_facts(unsigned long long* __restrict__ out, unsi
     mine[7] = votes;
 }
 
-/// out[0] = sum over one block of threadIdx.x + 1, by the library's reduction.
+/// out[0] = sum over one block of threadIdx.x + 1, with the library's reduction.
 /// requires: grid.x * grid.y * grid.z == 1, block.y * block.z == 1, 2 <= len(out)
 extern "C" __global__ void block_sum(unsigned long long* __restrict__ out) {
     const unsigned long long sum = gs::block_reduce((unsigned long long)threadIdx.x + 1,
@@ -29,7 +29,7 @@ extern "C" __global__ void block_sum(unsigned long long* __restrict__ out) {
     if (threadIdx.x == 0) out[0] = sum;
 }
 
-/// Stores the results of the barriers that also vote, on "my thread number is below `limit`".
+/// Stores what barriers return that also vote, on "my number is below `limit`".
 /// requires: grid.x * grid.y * grid.z == 1, block.y * block.z == 1, 3 <= len(out)
 extern "C" __global__ void barrier_votes(int* __restrict__ out, unsigned limit) {
     const int below = threadIdx.x < limit;

@@ -1,4 +1,4 @@
-//! The exact driver calls of the public API, on fake drivers that log them: they are the same for CUDA and HIP.
+//! The exact driver calls that the public API makes, on fake drivers that log them. They are the same for CUDA and HIP.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -40,12 +40,12 @@ impl<'a> Scene<'a> {
     /// Returns the calls that `work` makes, in words that both vendors share.
     fn calls(&self, work: impl FnOnce()) -> Vec<&'static str> {
         let ((), calls) = self.recorder.record(work);
-        // Events are left out, since they are made once and used again.
+        // We leave out events, because they are made once and used again.
         calls.iter().map(Call::word).filter(|word| *word != "make event").collect()
     }
 }
 
-/// Plays a scene with so many streams on both drivers.
+/// Plays a scene with this many streams, on both drivers.
 fn on_both<const STREAMS: usize>(scene: impl Fn(&Scene<'_>, &Fake, [Stream; STREAMS])) {
     on_each(|fake, recorder| {
         let stage = Scene::new(fake, recorder);
@@ -68,7 +68,7 @@ fn a_launch_is_one_call_beside_the_context_check() {
     });
 }
 
-/// CUDA takes 32764 bytes from 12.1 on; HIP states no limit.
+/// CUDA can pass 32764 bytes since 12.1. HIP states no limit.
 #[test]
 fn parameters_that_the_device_does_not_take_are_refused() {
     on_both::<0>(|scene, fake, []| {
@@ -89,7 +89,8 @@ fn parameters_that_the_device_does_not_take_are_refused() {
     });
 }
 
-/// Variables that only the images show order launches, and cost no look. A module without any has neither.
+/// If a module has variables that only its images show, its launches must be ordered, and loading must not look them
+/// up. If a module has none, it costs nothing.
 #[test]
 fn unlisted_variables_cost_a_hand_over() {
     on_both::<2>(|scene, fake, [a, b]| {
@@ -115,8 +116,8 @@ fn unlisted_variables_cost_a_hand_over() {
     });
 }
 
-/// A module's variables cost a look at its load, and nothing on one stream. Streams whose launches may write them are
-/// ordered, as are copies.
+/// A module's variables cost one call each when you load it, and nothing on one stream. If launches on two streams may
+/// write them, they must be ordered. The same holds for copies.
 #[test]
 fn variables_are_looked_up_at_load_and_cost_a_hand_over() {
     on_both::<2>(|scene, fake, [a, b]| {
@@ -136,7 +137,7 @@ fn variables_are_looked_up_at_load_and_cost_a_hand_over() {
             // SAFETY: the driver is a fake, and the image is its own.
             module = Some(unsafe { scene.device.load_module(&source) }.unwrap());
         });
-        // CUDA says why there is no third one.
+        // CUDA adds calls that explain why the third one is missing.
         assert_eq!(loading[..4], ["load", "ModuleGetGlobal", "ModuleGetGlobal", "ModuleGetGlobal"]);
         let module = module.unwrap();
         let kernel = module.kernel("count").unwrap();
@@ -171,14 +172,14 @@ fn variables_are_looked_up_at_load_and_cost_a_hand_over() {
         let unloading = scene.calls(|| {
             drop(module);
             b.synchronize().unwrap();
-            // Looks for what can be given back.
+            // When you make a stream, the library looks for what it can free.
             drop(scene.device.stream().unwrap());
         });
         assert!(unloading.contains(&"unload"), "{unloading:?}");
     });
 }
 
-/// Flags are never ordered, so no use of one needs an event; a refused wait makes no call.
+/// Flags are not tracked, so no use of one may cost an event. A wait that we refuse must make no call.
 #[test]
 fn a_wait_for_a_flag_and_a_write_of_one_are_one_call_each() {
     on_both(|scene, _, [a, b]| {
@@ -242,7 +243,7 @@ fn waiting_for_a_stream_is_one_record_and_one_wait() {
         scene.launch(&a, &mut x).unwrap();
         let words = scene.calls(|| b.wait_for(&a).unwrap());
         assert_eq!(words, ["record", "wait"]);
-        // The library knows of the order now.
+        // The library knows the order now, so it must not wait again.
         assert_eq!(scene.calls(|| scene.launch(&b, &mut x).unwrap()), ["launch"]);
         assert_eq!(scene.calls(|| b.wait_for(&b).unwrap()), [""; 0]);
         scene.recorder.release();
@@ -250,7 +251,8 @@ fn waiting_for_a_stream_is_one_record_and_one_wait() {
     });
 }
 
-/// Kernel, another library's call, kernel: within a stream nothing is added, over two streams one hand-over each.
+/// A kernel, another library's call, a kernel. On one stream nothing may be added. On two streams each change costs one
+/// hand-over.
 #[test]
 fn an_external_operation_costs_what_a_launch_does() {
     on_both(|scene, _, [a, b]| {
@@ -278,9 +280,10 @@ fn an_external_operation_costs_what_a_launch_does() {
     });
 }
 
-/// The context cannot be entered, and the error becomes one of the caller's own, whose code then uses the stream.
+/// The context cannot be entered, and the error is converted to your own type. That conversion is your code and may use
+/// the stream, so the stream must be unlocked.
 #[test]
-fn stream_is_unlocked_where_an_error_becomes_the_callers() {
+fn stream_is_unlocked_while_an_error_is_converted() {
     thread_local!(static STREAM: RefCell<Option<Stream>> = const { RefCell::new(None) });
     #[derive(Debug)]
     struct Theirs(Error);
@@ -305,7 +308,7 @@ fn stream_is_unlocked_where_an_error_becomes_the_callers() {
     });
 }
 
-/// Events of sections are recorded in front of what follows, or once somebody asks.
+/// A section's event is recorded only before other work follows, or when you ask.
 #[test]
 fn sections_that_follow_each_other_share_an_event() {
     on_both(|scene, _, [a]| {
@@ -330,7 +333,7 @@ fn sections_that_follow_each_other_share_an_event() {
         assert_eq!(scene.calls(|| sections.extend(fill(None, &mut x))), ["record", "fill"]);
         assert_eq!(scene.calls(|| _ = sections[2].is_done().unwrap()), ["record", "ask event"]);
         assert_eq!(scene.calls(|| _ = sections[2].is_done().unwrap()), ["ask event"]);
-        // The stream keeps the events of the sections for the next ones.
+        // The stream must use the old sections' events again.
         let ((), calls) = scene.recorder.record(|| {
             sections.clear();
             sections.extend(fill(None, &mut x));
@@ -358,7 +361,7 @@ fn memory_that_changes_hands_costs_a_hand_over_at_most() {
     });
 }
 
-/// A tensor of a device that the stream does not reach by its own context.
+/// The memory belongs to a device that this stream's context cannot access.
 #[test]
 fn memory_of_another_device_is_refused() {
     on_both(|_, fake, [stream]| {
@@ -373,7 +376,7 @@ fn memory_of_another_device_is_refused() {
     });
 }
 
-/// The HIP that is played has no batches, so that each copy is a call.
+/// The version of HIP that this fake plays has no batches, so there each copy is a call.
 #[test]
 fn a_batch_is_one_call_after_one_wait() {
     fn halves(stream: &Stream, x: &Buffer<u32>, y: &mut impl AsViewMut<u32>) -> Result<()> {
@@ -392,7 +395,7 @@ fn a_batch_is_one_call_after_one_wait() {
         let first = scene.calls(|| halves(&b, &x, &mut y).unwrap());
         assert_eq!(first, [vec!["record", "wait"], batch.clone()].concat());
         assert_eq!(scene.calls(|| halves(&b, &x, &mut y).unwrap()), batch);
-        // The event by which the host waits for the batch alone is recorded once for all copies.
+        // The host waits for the batch alone, so one event must be enough for all copies.
         let batch = if is_cuda { vec!["copy batch"] } else { vec!["to host"; 2] };
         assert_eq!(scene.calls(|| halves(&b, &x, &mut host).unwrap()), batch);
         assert_eq!(scene.calls(|| drop(host.read().unwrap())), ["record", "sync event"]);
@@ -402,7 +405,7 @@ fn a_batch_is_one_call_after_one_wait() {
     });
 }
 
-/// The record is made when something else is submitted, or when the host waits.
+/// The event must be recorded only when something else is submitted, or when the host waits.
 #[test]
 fn pinned_memory_costs_one_record() {
     on_both(|scene, _, [s]| {
@@ -413,7 +416,7 @@ fn pinned_memory_costs_one_record() {
         let reading = scene.calls(|| drop(host.read().unwrap()));
         assert_eq!(reading, [""; 0], "only readers are under way");
         let again = scene.calls(|| s.copy(&host, &mut x).unwrap());
-        assert_eq!(again, ["to device"], "whoever waits for one waits for both");
+        assert_eq!(again, ["to device"], "a wait for one is a wait for both");
         let from = scene.calls(|| s.copy(&x, &mut host).unwrap());
         assert_eq!(from, ["record", "to host"]);
         let wait = scene.calls(|| assert_eq!(*host.read().unwrap(), [5; 10]));
@@ -421,7 +424,7 @@ fn pinned_memory_costs_one_record() {
     });
 }
 
-/// The read waits on the event of its copy, and for nothing later.
+/// The read must wait for the event of its copy, and for nothing later.
 #[test]
 fn a_pinned_read_waits_for_its_copy() {
     on_both(|scene, _, [s]| {
@@ -436,7 +439,7 @@ fn a_pinned_read_waits_for_its_copy() {
         thread::scope(|scope| {
             let reader = scope.spawn(|| assert_eq!(*host.read().unwrap(), [7; 10]));
             scene.recorder.wait_until_someone_waits();
-            // The driver does the copy and its record; the kernel stays pending.
+            // The driver runs the copy and its record. The kernel stays pending.
             scene.recorder.step(2);
             reader.join().unwrap();
         });
@@ -447,8 +450,8 @@ fn a_pinned_read_waits_for_its_copy() {
     });
 }
 
-/// A piece of two arrays, round after round, makes one record for the host to wait for the piece before, the copies,
-/// and the launches.
+/// In each round, a piece of two arrays makes one record, its copies and its launches. The record belongs to the
+/// previous piece, because the host may have to wait for that.
 #[test]
 fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
     const PIECE: [&str; 7] = ["record", "to device", "to device", "launch", "launch", "to host", "to host"];
@@ -463,7 +466,7 @@ fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
                 })
             };
             round().unwrap();
-            // When the host is further ahead than this, it only asks now and then which events have been reached.
+            // If the host is ahead by this much, it only asks now and then which events have been reached.
             scene.recorder.hold();
             let mut calls = scene.calls(|| (0..100).for_each(|_| round().unwrap()));
             scene.recorder.release();
@@ -478,13 +481,13 @@ fn a_piece_in_place_is_its_copies_its_launches_and_one_record() {
     });
 }
 
-/// The state changes while a copy of it travels: only the copying stream waits.
+/// The state may change while it is being copied, so only the stream that copies must wait.
 #[test]
 fn a_generated_piece_is_one_hand_over() {
     on_both(|scene, _, []| {
         let launch = |stream: &Stream, piece: &mut ViewMut<'_, u32>| scene.launch(stream, piece);
         let first = ["launch", "record", "wait", "to host"];
-        // The copy before this one gets an event of its own, before the stream waits for more.
+        // The previous copy gets its own event before the stream waits for more.
         let next = ["launch", "record", "record", "wait", "to host"];
         let sink = |_, _: &[u32]| Ok::<_, Error>(());
         let mut pipeline = scene.device.pipeline().chunks(10).depth(2);
@@ -502,7 +505,7 @@ fn a_generated_piece_is_one_hand_over() {
 #[test]
 fn memory_is_freed_after_its_last_use_on_every_stream() {
     on_both(|scene, _, [a, b]| {
-        // Large enough for an allocation of its own.
+        // This is so large that it gets its own allocation.
         let x = a.zeros::<u32>(16 << 20).unwrap();
         let mut y = b.alloc::<u32>(1).unwrap();
         a.synchronize().unwrap();
@@ -516,7 +519,7 @@ fn memory_is_freed_after_its_last_use_on_every_stream() {
         assert_eq!(dropping, [""; 0], "dropping calls nothing");
         scene.device.trim();
         assert!(scene.recorder.live().bytes >= before, "freed while two streams read it");
-        // The driver does a's share, the copy.
+        // The driver runs what `a` has to do, which is the copy.
         scene.recorder.step(1);
         scene.device.trim();
         assert!(scene.recorder.live().bytes >= before, "freed while a stream reads it");
@@ -550,7 +553,7 @@ fn nothing_is_destroyed_while_in_use_and_everything_in_the_end() {
     });
 }
 
-/// The value holds a stream, memory and a kernel of its device, which must not keep each other alive.
+/// The value holds a stream, memory and a kernel of its device. They must not keep each other alive.
 #[test]
 fn an_extension_is_found_without_a_call_and_goes_with_the_last_handle() {
     struct Ours {
@@ -591,7 +594,7 @@ fn closures_in_parts_are_refused_without_a_call() {
     });
 }
 
-/// The library asks for all that the device has, not for this launch's share: launches of other threads may need more.
+/// The library asks for everything that the device has, because another thread's launch may need more than this one.
 #[test]
 fn shared_memory_beyond_the_default_is_asked_for_once() {
     on_both(|scene, fake, []| {
@@ -622,7 +625,7 @@ fn shared_memory_beyond_the_default_is_asked_for_once() {
     });
 }
 
-/// The policy of the device and of single events decides, regardless of the flags that the process gave the driver.
+/// The policy of a device or of one event decides. The flags that the process gave to the driver must not matter.
 #[test]
 fn waiting_policies_become_calls_and_flags() {
     on_both(|scene, fake, []| {
@@ -643,7 +646,7 @@ fn waiting_policies_become_calls_and_flags() {
             (WaitPolicy::Yield, "ask event"),
             (WaitPolicy::Block, "sync event"),
         ] {
-            // The device has the policy.
+            // First the device has the policy.
             let device =
                 Device::open_with(fake.name, gpustream::DeviceOptions::default().wait(policy)).unwrap();
             let s = device.stream().unwrap();
@@ -656,7 +659,7 @@ fn waiting_policies_become_calls_and_flags() {
             let ((), calls) = scene.recorder.record(|| s.record().unwrap().synchronize().unwrap());
             assert_eq!(words(&calls), ["record", wait], "{policy:?}");
             assert_eq!(blocking(&calls), [policy == WaitPolicy::Block], "{policy:?}");
-            // One event has the policy, on a device that spins.
+            // Then a single event has the policy, on a device that spins.
             let t = scene.device.stream().unwrap();
             let ((), calls) = scene.recorder.record(|| t.record_with(policy).unwrap().synchronize().unwrap());
             assert_eq!(words(&calls), ["record", wait], "{policy:?}");
@@ -693,7 +696,7 @@ fn codes_become_kinds() {
 
 #[test]
 fn a_fault_reaches_every_wait() {
-    // Objects of a lost device stay with the driver.
+    // The driver keeps the objects of a lost device, so we cannot check that they are gone.
     play(|fake, recorder| {
         let scene = Scene::new(fake, recorder);
         let s = scene.device.stream().unwrap();
@@ -720,7 +723,8 @@ fn a_fault_reaches_every_wait() {
     });
 }
 
-/// Drivers set attributes on nodes of a graph but not of an executable, whose plain node would run without them.
+/// Drivers let you set attributes on a graph's node, but not on an executable's. So if you set a plain node to a
+/// cooperative launch, we must refuse, because it would run without the attribute.
 #[test]
 fn nodes_keep_their_launch_attributes() {
     on_both(|scene, _, [s]| {

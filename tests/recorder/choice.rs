@@ -1,4 +1,4 @@
-//! Which device a program gets, on machines whose drivers work, are broken, or have no device. Each machine is a process.
+//! Which device you get if drivers work, are broken, or have no device. Each such machine is a process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -11,16 +11,17 @@ use recorder::Recorder;
 
 use crate::fakes::in_child;
 
-/// The code of `cuInit` and of `hipInit` that there is no device.
+/// `cuInit` and `hipInit` return this code if there is no device.
 const NONE: u32 = 100;
 
-/// Puts both drivers into the process, with two devices and these answers of `cuInit` and `hipInit`.
+/// Loads both drivers with two devices each. `cuInit` and `hipInit` return these codes.
 fn machine(cuda: u32, hip: u32) -> Recorder {
     drop(fake_cuda::load_with(fake_cuda::Options { init: cuda, ..fake_cuda::Options::default() }));
     fake_hip::load_with(fake_hip::Options { init: hip, ..fake_hip::Options::of(Profile::Rocm6) })
 }
 
-/// Runs a scene in a process of its own without a device's name in the environment, once for each of these codes.
+/// Runs a scene once for each of these codes, each time in its own process and without a device's name in the
+/// environment.
 fn with_each(codes: &[u32], scene: impl Fn(u32)) {
     const CODE: &str = "GPUSTREAM_TEST_CODE";
     for code in codes {
@@ -91,7 +92,7 @@ fn device_that_is_counted_and_not_opened_ends_the_choice() {
 }
 
 #[test]
-fn machine_without_a_gpu_has_the_cpu_for_those_who_do_not_ask_for_a_gpu() {
+fn machine_without_a_gpu_gives_the_cpu_unless_you_ask_for_a_gpu() {
     with_each(&[NONE], |_| {
         let _machine = machine(NONE, NONE);
         assert_eq!(Device::best().unwrap().info().backend.as_str(), "cpu");
@@ -208,7 +209,7 @@ fn instances_of_one_gpu_share_its_place_and_have_uuids_of_their_own() {
     });
 }
 
-/// The fakes stand for a driver once they are loaded, and here they are not.
+/// A fake counts as a driver once it is loaded, so here we do not load them.
 #[test]
 fn machine_without_any_driver_has_the_cpu() {
     with_each(&[0], |_| {

@@ -14,7 +14,7 @@ use recorder::{Call, Recorder};
 
 use crate::fakes::{open_again, play};
 
-/// Runs a scene on two devices of both drivers.
+/// Plays a scene on two devices of each driver.
 fn on_both(scene: impl Fn(&Recorder, [&Device; 2])) {
     play(|fake, recorder| {
         let devices = [0, 1].map(|ordinal| Device::open(&format!("{}:{ordinal}", fake.name)).unwrap());
@@ -23,18 +23,18 @@ fn on_both(scene: impl Fn(&Recorder, [&Device; 2])) {
     });
 }
 
-/// The elements of larger memory.
+/// Elements of a large buffer.
 const N: usize = 1 << 20;
 
-/// Memory of one device that a stream of the other is reading; the device is held.
+/// Memory on one device, while a stream of the other device is reading it. The devices are held.
 struct Reading {
-    /// A stream of the memory's device.
+    /// A stream on the memory's device.
     a: Stream,
     x: Buffer<u32>,
     b: Stream,
-    /// The copy's target.
+    /// Where the copy goes.
     y: Buffer<u32>,
-    /// The bytes that are allocated.
+    /// How many bytes are allocated.
     held: usize,
 }
 
@@ -55,12 +55,12 @@ fn was_read(b: &Stream, y: &Buffer<u32>) {
     assert_eq!(b.download(&y.slice(..10).unwrap()).unwrap(), [0x0102_0304; 10]);
 }
 
-/// Returns the words of the calls that `work` makes.
+/// Returns the calls that `work` makes, in words that both vendors share.
 fn words_of(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
     words(&recorder.record(work).1)
 }
 
-/// Returns the calls' words, without calls for things that are made once and used again.
+/// Returns the calls in words that both vendors share. We leave out calls for things that are made once and used again.
 fn words(calls: &[Call]) -> Vec<&'static str> {
     calls.iter().map(Call::word).filter(|word| !["DeviceGet", "make event"].contains(word)).collect()
 }
@@ -99,7 +99,7 @@ fn access_is_turned_on_by_the_first_use_that_needs_it() {
             ["can access?", "enable access", "fill"]
         );
         assert_eq!(words_of(recorder, || b.fill(&mut x, 0x0506_0709).unwrap()), ["fill"]);
-        // Access in the other direction is asked for separately.
+        // You must ask for access in the other direction separately.
         assert_eq!(
             words_of(recorder, || a.fill(&mut y, 0x0708_0901).unwrap()),
             ["can access?", "enable access", "record", "wait", "fill"]
@@ -109,7 +109,7 @@ fn access_is_turned_on_by_the_first_use_that_needs_it() {
     });
 }
 
-/// The drivers copy through the host by themselves; every other use is refused before the driver is asked.
+/// The drivers copy through the host if they must. The library must refuse every other use before it calls the driver.
 #[test]
 fn devices_that_do_not_reach_each_other_copy() {
     on_both(|recorder, [first, second]| {
@@ -141,7 +141,7 @@ fn events_order_devices() {
         assert_eq!(words_of(recorder, || b.wait(&a.record().unwrap()).unwrap()), ["record", "wait"]);
         b.fill(&mut y, 0x0102_0304).unwrap();
         assert!(!b.is_done().unwrap());
-        // The first device's two operations are done, then the work that waited for them.
+        // The first device finishes its two operations, and then the work that waited for them.
         recorder.step(2);
         assert!(a.is_done().unwrap() && !b.is_done().unwrap());
         recorder.step(2);
@@ -149,7 +149,7 @@ fn events_order_devices() {
     });
 }
 
-/// Memory that the second device still reads is not given back to the first one's driver.
+/// The second device is still reading the memory, so the first device's driver must not get it back.
 #[test]
 fn memory_outlives_its_use_elsewhere() {
     on_both(|recorder, [first, second]| {
@@ -165,7 +165,7 @@ fn memory_outlives_its_use_elsewhere() {
     });
 }
 
-/// The memory stays even if its own device is closed: closing waits for the other device.
+/// You may close the memory's own device. Closing must wait for the other device.
 #[test]
 fn a_closing_device_waits_for_the_users_of_its_memory() {
     on_both(|recorder, [first, second]| {
@@ -181,7 +181,7 @@ fn a_closing_device_waits_for_the_users_of_its_memory() {
     });
 }
 
-/// A device that is being closed may still work on another device's memory.
+/// While a device is being closed, it may still work on another device's memory.
 #[test]
 fn a_use_counts_until_it_is_done_even_if_its_device_is_closed() {
     on_both(|recorder, [first, second]| {
@@ -199,7 +199,7 @@ fn a_use_counts_until_it_is_done_even_if_its_device_is_closed() {
     });
 }
 
-/// The stream belongs to another library, and no event could be recorded on it when its value was dropped.
+/// The stream belongs to another library. When its value was dropped, we could not record an event on it.
 #[test]
 fn memory_stays_when_the_end_of_its_use_could_not_be_marked() {
     on_both(|recorder, [first, second]| {
@@ -226,7 +226,7 @@ fn memory_stays_when_the_end_of_its_use_could_not_be_marked() {
     });
 }
 
-/// Closing waits for the stream's work from before the capture, and the capture goes on.
+/// Closing must wait for the work from before the capture, and the capture must go on.
 #[test]
 fn a_device_closes_while_a_stream_that_used_its_memory_is_captured() {
     on_both(|recorder, [first, second]| {
@@ -248,7 +248,7 @@ fn a_device_closes_while_a_stream_that_used_its_memory_is_captured() {
     });
 }
 
-/// Such streams cannot have used the memory, and may themselves wait for the closing thread.
+/// Such a stream cannot have used the memory, and may itself be waiting for the thread that closes the device.
 #[test]
 fn a_device_does_not_wait_for_streams_of_another_backend() {
     on_both(|_, [first, second]| {
@@ -268,14 +268,14 @@ fn a_device_does_not_wait_for_streams_of_another_backend() {
     });
 }
 
-/// Returns how much memory is allocated: bytes of the devices, and pieces of page-locked memory.
+/// Returns how much memory is allocated: the bytes on all devices, and the number of page-locked allocations.
 fn memory(recorder: &Recorder) -> (usize, usize) {
     let live = recorder.live();
     (live.bytes, live.pinned)
 }
 
-/// A closed handle frees everything but the memory that a graph of another handle refers to. That memory is freed when
-/// no launch of the graph is pending, each piece once: the fakes count.
+/// If you close a handle, everything must be freed except memory that another handle's graph refers to. That memory is
+/// freed once no launch of the graph is pending. The fakes count, so we see if something is freed twice.
 #[test]
 fn a_graph_keeps_memory_of_a_closed_handle() {
     for policy in [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled] {
@@ -283,7 +283,7 @@ fn a_graph_keeps_memory_of_a_closed_handle() {
             let backend = first.info().backend;
             for (ordinal, device) in [(0, first), (1, first), (0, second)] {
                 let s = device.stream().unwrap();
-                // Events and the like are made once, here.
+                // This makes the events and whatever else is made only once.
                 let warm = s.capture(|_| Ok(())).unwrap();
                 warm.launch(&s).unwrap();
                 s.synchronize().unwrap();
@@ -292,7 +292,7 @@ fn a_graph_keeps_memory_of_a_closed_handle() {
                     Device::open_with(&format!("{backend}:{ordinal}"), DeviceOptions::default().pool(policy))
                         .unwrap();
                 let t = other.stream().unwrap();
-                // A graph of another device does not reach memory of the driver's pool.
+                // A graph of another device cannot access memory from the driver's pool.
                 let foreign = ordinal != device.info().ordinal;
                 if foreign && policy == PoolPolicy::Driver {
                     continue;
@@ -321,7 +321,7 @@ fn a_graph_keeps_memory_of_a_closed_handle() {
                 assert_eq!(memory(recorder), (held.bytes, held.pinned), "{policy:?}: freed in use");
                 recorder.release();
                 s.synchronize().unwrap();
-                // Making a stream lets the library look for things it can destroy.
+                // When you make a stream, the library looks for what it can destroy.
                 drop(device.stream().unwrap());
                 assert_eq!(memory(recorder), (before.bytes, before.pinned), "{policy:?}: never freed");
             }

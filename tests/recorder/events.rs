@@ -1,7 +1,7 @@
-//! What a subscriber of the crate `tracing` hears of the library, on drivers that log them.
+//! What a subscriber of the crate `tracing` hears from the library, on drivers that log.
 //!
-//! The subscriber uses the library for each event, as the program's code may: with a lock of the library held where the event
-//! is told, that would never return.
+//! The subscriber uses the library whenever it hears an event, because your code may do so. If the library held one of
+//! its locks while it reports, that would hang.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -22,16 +22,16 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::fakes::in_child;
 
-/// An event of the library's.
+/// An event from the library.
 #[derive(Debug)]
 struct Heard {
     target: &'static str,
     level: Level,
-    /// The fields, as `name=value` with a space behind each.
+    /// The fields, each as `name=value` and a space.
     text: String,
 }
 
-/// Sends what it hears, after a use of the library.
+/// Uses the library for each event, and then sends on what it heard.
 struct Listener {
     heard: Mutex<Sender<Heard>>,
     most: Level,
@@ -57,7 +57,7 @@ impl Subscriber for Listener {
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
     fn event(&self, event: &Event<'_>) {
-        // The use has events of its own.
+        // The use makes events too, and must not listen to those.
         if !IS_USING.replace(true) {
             use_the_library();
             IS_USING.set(false);
@@ -69,8 +69,8 @@ impl Subscriber for Listener {
     }
 }
 
-/// Takes the locks of the device, of the pools, of the stream, of modules and of the tables that all share. Failures count for
-/// nothing: the device may be lost.
+/// Takes the locks of the device, the pools, the stream, the modules and the tables that all devices share. A call may
+/// fail, because the device may be lost.
 fn use_the_library() {
     drop(Device::open("cuda:1"));
     if let Some(stream) = STREAM.get() {
@@ -89,14 +89,14 @@ impl Visit for Fields {
     }
 }
 
-/// Makes the process's subscriber.
+/// Sets the subscriber for this process.
 fn listen(most: Level) -> Receiver<Heard> {
     let (sender, heard) = mpsc::channel();
     tracing::subscriber::set_global_default(Listener { heard: Mutex::new(sender), most }).unwrap();
     heard
 }
 
-/// Waits for an event of this target and level that has these words.
+/// Waits for an event that has this target, this level and these words.
 #[track_caller]
 fn hear(heard: &Receiver<Heard>, target: &str, level: Level, words: &[&str]) {
     loop {
@@ -108,7 +108,7 @@ fn hear(heard: &Receiver<Heard>, target: &str, level: Level, words: &[&str]) {
     }
 }
 
-/// Ends a test that hangs, as with a lock held.
+/// Ends a test that hangs because a lock is held.
 fn watched(scene: impl FnOnce()) {
     thread::spawn(|| {
         thread::sleep(Duration::from_mins(4));
@@ -148,7 +148,7 @@ fn choice_says_the_device_the_library_and_why() {
 }
 
 #[test]
-fn growth_of_pools_faults_and_lint_are_told_where_no_lock_is_held() {
+fn pool_growth_faults_and_lint_are_reported_without_a_lock() {
     in_child(&[NAMELESS, ("GPUSTREAM_LINT", "1")], || {
         watched(|| {
             let heard = listen(Level::DEBUG);
@@ -170,7 +170,7 @@ fn growth_of_pools_faults_and_lint_are_told_where_no_lock_is_held() {
             let lost = ["device=\"cuda:0\"", "illegal memory access", "compute-sanitizer"];
             hear(&heard, "gpustream::fault", Level::ERROR, &lost);
             drop((large, stream.synchronize()));
-            // What was lost is told once: the next event of another device is the next event.
+            // A device's loss is reported only once, so the next event we hear is about another device.
             let _other = Device::open("cuda:1").unwrap();
             let is_fault = |event: &Heard| event.target == "gpustream::fault";
             loop {
@@ -185,7 +185,7 @@ fn growth_of_pools_faults_and_lint_are_told_where_no_lock_is_held() {
 }
 
 #[test]
-fn compilations_say_what_they_took_and_that_the_cache_had_nothing() {
+fn compilations_report_their_time_and_cache_misses() {
     let cache = tempfile::tempdir().unwrap();
     let cache = cache.path().to_str().unwrap();
     in_child(&[NAMELESS, ("GPUSTREAM_CACHE_DIR", cache)], || {
@@ -210,7 +210,7 @@ fn compilations_say_what_they_took_and_that_the_cache_had_nothing() {
 }
 
 #[test]
-fn subscriber_of_one_thread_hears_of_its_faults_and_nobody_pays_for_levels_that_nobody_wants() {
+fn a_threads_subscriber_hears_its_faults_and_only_its_levels() {
     in_child(&[NAMELESS], || {
         watched(|| {
             let recorder = fake_cuda::load();
@@ -229,9 +229,9 @@ fn subscriber_of_one_thread_hears_of_its_faults_and_nobody_pays_for_levels_that_
     });
 }
 
-/// A program often ends right behind a fault.
+/// A program often ends right after a fault, so it must be reported before that.
 #[test]
-fn fault_is_told_before_the_process_ends() {
+fn fault_is_reported_before_the_process_ends() {
     struct Slow;
     impl Subscriber for Slow {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -245,7 +245,7 @@ fn fault_is_told_before_the_process_ends() {
         fn enter(&self, _: &Id) {}
         fn exit(&self, _: &Id) {}
         fn event(&self, _: &Event<'_>) {
-            // The time for an end that waits for nobody.
+            // If the process did not wait, it would end during this time.
             thread::sleep(Duration::from_millis(300));
             eprintln!("the fault was told");
         }

@@ -1,6 +1,6 @@
-//! No driver is called once the process has begun to exit, whichever threads are at work then.
+//! Once the process has begun to exit, the library must not call a driver, whichever of its threads are at work.
 //!
-//! A child plays each scene: this executable again, with the scene's name in the environment.
+//! A child plays each scene. It is this executable again, with the scene's name in the environment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -27,8 +27,8 @@ unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> i32;
 }
 
-/// The last exit handler to run, as a driver's would be: from here on, a driver call ends the process in another way.
-/// The handler gives threads that are still at work the time to make such a call.
+/// The last exit handler that runs, like a driver's. After this a driver call ends the process with another code. We
+/// wait a little, so that threads that are still at work have time to make such a call.
 extern "C" fn taken_down() {
     recorder::take_down();
     thread::sleep(Duration::from_millis(50));
@@ -65,7 +65,7 @@ const SCENES: [(&str, Scene); 8] = [
     }),
 ];
 
-/// Plays a scene in a child; elsewhere the test does nothing.
+/// Plays a scene if this process is a child. Otherwise it does nothing.
 #[test]
 fn child() {
     let Ok(part) = env::var(PART) else { return };
@@ -102,7 +102,7 @@ fn child() {
     }
 }
 
-/// Exits in a waker, which the library's thread calls.
+/// Exits inside a waker. The library's thread calls it.
 fn wake(_: &Recorder, device: &Device) {
     let s = device.stream().unwrap();
     let (open, closed) = mpsc::channel::<()>();
@@ -113,7 +113,7 @@ fn wake(_: &Recorder, device: &Device) {
     exit_from_a_waker(s.synchronize_async(), || drop(open))
 }
 
-/// Exits in a closure that a driver call waits for: the process does not wait for the call.
+/// Exits inside a closure while a driver call waits for that closure. The process must not wait for the call.
 fn closure_that_is_waited_for(recorder: &Recorder, device: &Device) {
     static WAITS: AtomicBool = AtomicBool::new(false);
     let other = Device::open(device.info().backend.as_str()).unwrap();
@@ -125,7 +125,7 @@ fn closure_that_is_waited_for(recorder: &Recorder, device: &Device) {
         exit(CODE)
     })
     .unwrap();
-    // The drop waits for the device's work.
+    // This drop waits for the device's work.
     thread::spawn(move || drop((s, other)));
     recorder.wait_until_someone_waits();
     WAITS.store(true, Ordering::SeqCst);
@@ -133,13 +133,13 @@ fn closure_that_is_waited_for(recorder: &Recorder, device: &Device) {
 
 #[test]
 fn no_driver_is_called_after_the_process_began_to_exit() {
-    // Most of the time nothing happens, so the drivers take no turns.
+    // Most of the time nothing happens, so we can test the drivers at the same time.
     thread::scope(|scope| FAKES.iter().for_each(|fake| drop(scope.spawn(|| exit_in_each_scene(fake)))));
 }
 
 fn exit_in_each_scene(fake: &Fake) {
     for (scene, _) in SCENES.iter().filter(|(scene, _)| !STUCK.iter().any(|(stuck, _)| stuck == scene)) {
-        // This scene lasts until the library stops waiting for its threads, so it is played once.
+        // This scene lasts until the library gives up waiting for its threads, so we play it only once.
         let runs = if *scene == "closure that is waited for" { 1 } else { RUNS };
         for run in 0..runs {
             let part = format!("{} {scene}", fake.name);
@@ -155,7 +155,7 @@ fn play(part: &str, variables: &[(&str, &str)]) -> Ended {
     Child::of_command(part, command).run().unwrap()
 }
 
-/// A driver that does not answer costs a warning, and the process ends with its own code.
+/// If a driver does not answer, you get a warning, and the process ends with its own code.
 #[test]
 fn driver_that_does_not_answer_does_not_keep_the_process() {
     for fake in &FAKES {

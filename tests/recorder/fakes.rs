@@ -1,4 +1,4 @@
-//! The fake drivers that log, and functions that play a scene on both.
+//! The fake drivers that log their calls, and functions that play a scene on both of them.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::env;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use gpustream::{Arg, AsViewMut, Device, Image, Kernel, Launch, Module, ModuleSource, Result, Stream};
 use recorder::{Call, Live, Recorder, module};
 
-/// A fake driver and its names for things.
+/// A fake driver, and what it calls things.
 pub(crate) struct Fake {
     pub(crate) name: &'static str,
     pub(crate) load: fn() -> Recorder,
     pub(crate) target: &'static str,
-    /// The name of the driver function that launches.
+    /// The driver function that launches a kernel.
     pub(crate) launch: &'static str,
-    /// The name of the driver function by which the library looks at the thread's context.
+    /// The driver function that the library calls to look at the thread's context.
     pub(crate) context_check: &'static str,
 }
 
@@ -37,7 +37,7 @@ pub(crate) const FAKES: [Fake; 2] = [
     },
 ];
 
-/// Plays a scene on each driver, and checks that it broke none of the driver's rules.
+/// Plays a scene on each driver, and checks that it broke no rule of the driver.
 pub(crate) fn play(scene: impl Fn(&Fake, &Recorder)) {
     for fake in &FAKES {
         let recorder = (fake.load)();
@@ -46,7 +46,7 @@ pub(crate) fn play(scene: impl Fn(&Fake, &Recorder)) {
     }
 }
 
-/// Plays a scene on each driver as [`play`] does, and checks that it left no objects behind.
+/// Like [`play`], and also checks that none of the scene's objects are left.
 pub(crate) fn on_each(scene: impl Fn(&Fake, &Recorder)) {
     play(|fake, recorder| {
         let before = recorder.live();
@@ -55,8 +55,8 @@ pub(crate) fn on_each(scene: impl Fn(&Fake, &Recorder)) {
     });
 }
 
-/// Waits until the objects that came after `before` are gone. Other threads may still be dropping handles of closures and
-/// futures, and the owners of memory.
+/// Waits until all objects that are newer than `before` are gone. Other threads may still be dropping what closures,
+/// futures and memory owned.
 pub(crate) fn wait_until_gone(recorder: &Recorder, before: &Live) {
     let deadline = Instant::now() + Duration::from_mins(5);
     while recorder.live() != *before {
@@ -65,7 +65,7 @@ pub(crate) fn wait_until_gone(recorder: &Recorder, before: &Live) {
     }
 }
 
-/// Plays a scene on a device of each driver, with so many streams.
+/// Plays a scene on one device of each driver, with this many streams.
 pub(crate) fn on_both<const STREAMS: usize>(scene: impl Fn(&Recorder, &Device, [Stream; STREAMS])) {
     on_each(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
@@ -74,7 +74,8 @@ pub(crate) fn on_both<const STREAMS: usize>(scene: impl Fn(&Recorder, &Device, [
     });
 }
 
-/// Plays a scene in a child, which has these variables, and returns what the child printed; `None` in the child.
+/// Plays a scene in a child that has these variables, and returns what the child printed. In the child it returns
+/// `None`.
 pub(crate) fn in_child(variables: &[(&str, &str)], scene: impl FnOnce()) -> Option<String> {
     const INSIDE: &str = "GPUSTREAM_TEST_CASE";
     if env::var_os(INSIDE).is_some() {
@@ -106,7 +107,7 @@ pub(crate) fn open_again(device: &Device) -> Device {
 
 pub(crate) const ONE: Launch = Launch::new([1; 3], [1; 3]);
 
-/// Makes the driver run the kernel of [`load_kernel`].
+/// Makes the fake run the kernel of [`load_kernel`]. Otherwise it does nothing.
 pub(crate) fn run_kernel(recorder: &Recorder) {
     recorder.on_kernel("increment", |run| {
         let (start, count) = (run.pointer::<u32>(0), run.integer(1) as usize);
@@ -116,17 +117,17 @@ pub(crate) fn run_kernel(recorder: &Recorder) {
     });
 }
 
-/// Loads a kernel that takes an address and a count of 32-bit words, and adds 1 to each.
+/// Loads a kernel that takes an address and a number of 32-bit words, and adds 1 to each of them.
 pub(crate) fn load_kernel(fake: &Fake, device: &Device) -> Result<Kernel> {
     load_module(fake, device)?.kernel("increment")
 }
 
-/// Loads the module of that kernel.
+/// Loads that kernel's module.
 pub(crate) fn load_module(fake: &Fake, device: &Device) -> Result<Module> {
     load_kernels(fake, device, &[("increment", &[8, 8])])
 }
 
-/// Loads a module of these kernels, each with the sizes of its parameters.
+/// Loads a module with these kernels. Each comes with the sizes of its parameters.
 pub(crate) fn load_kernels(fake: &Fake, device: &Device, kernels: &[(&str, &[usize])]) -> Result<Module> {
     let bytes = module(kernels);
     let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];

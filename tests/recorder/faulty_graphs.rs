@@ -1,4 +1,4 @@
-//! A replay on a HIP whose graphs have a known fault.
+//! A replay on a version of HIP whose graphs have a known fault.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;

@@ -1,4 +1,5 @@
-//! The driver calls of captures, on drivers that log them: a call that would break a capture is never made.
+//! The driver calls of captures and graphs, on drivers that log them. The library must never make a call that would
+//! break a capture.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -16,7 +17,7 @@ use recorder::Call;
 
 use crate::fakes::{on_both, on_each, open_again};
 
-/// On CUDA alone: HIP has no conditional nodes.
+/// This runs on CUDA only, because HIP has no conditional nodes.
 #[test]
 fn conditions_take_these_calls() {
     on_each(|fake, recorder| {
@@ -34,7 +35,7 @@ fn conditions_take_these_calls() {
         let names = |calls: Vec<recorder::Call>| calls.iter().map(|call| call.name).collect::<Vec<_>>();
         let graph = s
             .capture(|s| {
-                // The kernel that sets conditions is there from here on.
+                // This also loads the kernel that sets conditions, so it is already there below.
                 s.if_(&flag, |s| s.fill(&mut x, 1))?;
                 let (done, calls) = recorder.record(|| s.while_(&flag, |s| s.fill(&mut x, 2)));
                 assert_eq!(
@@ -63,7 +64,7 @@ fn conditions_take_these_calls() {
     });
 }
 
-/// CUDA refuses a second edge between two nodes.
+/// CUDA refuses two edges between the same two nodes, so the library must drop one.
 #[test]
 fn nodes_named_twice_are_followed_once() {
     on_both(|_, device, [s]| {
@@ -78,7 +79,8 @@ fn nodes_named_twice_are_followed_once() {
     });
 }
 
-/// A condition that the driver gave no place must not be launched: its word would decide at any time.
+/// If the driver fails to place the condition, the graph must not run, because nothing would order the condition after
+/// the work that sets its word.
 #[test]
 fn capture_with_half_a_condition_fails() {
     on_both(|recorder, device, [s]| {
@@ -101,9 +103,10 @@ fn capture_with_half_a_condition_fails() {
     });
 }
 
-/// A driver ends the capture with an error at any of these calls, and ROCm 6 makes the stream unusable too.
+/// At any of these calls a driver would end the capture with an error. ROCm 6 would also make the stream unusable. So
+/// we must refuse them first.
 #[test]
-fn misuse_is_refused_before_the_driver_hears_of_it() {
+fn misuse_is_refused_before_any_driver_call() {
     on_both(|recorder, device, [s, other]| {
         let mut x = s.full(1000, 1u32).unwrap();
         let y = s.full(1000, 2u32).unwrap();
@@ -140,7 +143,7 @@ fn misuse_is_refused_before_the_driver_hears_of_it() {
                     let (outcome, calls) = recorder.record(offence);
                     let Err(error) = outcome else { panic!("{what} was accepted") };
                     assert_eq!(error.kind(), ErrorKind::Captured, "{what}: {error}");
-                    // Making and destroying an event does not concern the capture.
+                    // You can make and destroy an event without disturbing the capture.
                     let heard: Vec<_> = calls
                         .iter()
                         .filter(|call| {
@@ -160,10 +163,10 @@ fn misuse_is_refused_before_the_driver_hears_of_it() {
     });
 }
 
-/// With memory in the pool, an allocation inside is no call at all. Otherwise the driver is asked by the call that belongs
-/// to no stream, also for a program that prefers the driver's pool.
+/// If the pool has memory, an allocation inside makes no call. Otherwise the driver must be asked by a call that
+/// belongs to no stream, even if you prefer the driver's pool.
 #[test]
-fn allocations_inside_are_in_no_streams_order() {
+fn allocations_inside_belong_to_no_stream() {
     for policy in [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled] {
         on_each(|fake, recorder| {
             let device = Device::open_with(fake.name, DeviceOptions::default().pool(policy)).unwrap();
@@ -184,7 +187,7 @@ fn allocations_inside_are_in_no_streams_order() {
                 assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), first, "{policy:?}");
                 assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), [""; 0], "{policy:?}");
                 assert_eq!(words(&|| s.zeros::<u32>(1000).map(drop)), ["fill"], "{policy:?}");
-                // Memory that a node touched.
+                // This memory was touched by a node.
                 assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), [""; 0], "{policy:?}");
                 Ok(())
             };
@@ -204,8 +207,8 @@ fn allocations_inside_are_in_no_streams_order() {
     }
 }
 
-/// Two handles of a device have pools of their own. Memory of one never serves an allocation of the other, also where
-/// both allocate on one stream.
+/// Two handles of a device have separate pools. Memory from one must never go to the other, even if both allocate on
+/// the same stream.
 #[test]
 fn handles_keep_their_memory_apart_in_one_capture() {
     on_both(|_, first, []| {
@@ -232,8 +235,8 @@ fn handles_keep_their_memory_apart_in_one_capture() {
     });
 }
 
-/// A fake HIP reports waits in a circle, which HIP follows until the thread's stack ends. A wait that would close one goes by
-/// the first stream.
+/// HIP follows waits in a circle until the thread's stack ends, and the fake reports such a circle. If a wait would
+/// close one, it must go through the first stream.
 #[test]
 fn streams_of_a_capture_wait_in_no_circle() {
     on_both(|recorder, _, [origin, a, b]| {
@@ -268,7 +271,7 @@ fn on_another_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
 }
 
 #[test]
-fn captures_of_nothing_and_those_that_fail_leave_nothing() {
+fn empty_and_failed_captures_leave_nothing() {
     on_both(|recorder, device, [s]| {
         let before = recorder.live();
         for _ in 0..3 {
@@ -287,7 +290,7 @@ fn captures_of_nothing_and_those_that_fail_leave_nothing() {
     });
 }
 
-/// A list in which closures note the order of their calls.
+/// A list for closures. Each notes there that it was called.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<u32>>>);
 
@@ -302,7 +305,8 @@ impl Notes {
     }
 }
 
-/// HIP reads a node's closure when a run reaches the node: a closure that was set since must not be called in that run.
+/// HIP reads a node's closure only when a run reaches the node. If you set another closure meanwhile, that run must
+/// still call the old one.
 #[test]
 fn pending_runs_keep_the_closures_they_were_launched_with() {
     on_both(|recorder, device, [s]| {
@@ -316,7 +320,7 @@ fn pending_runs_keep_the_closures_they_were_launched_with() {
             graph.set_node(first, |s| s.host_fn_repeat(notes.noting(1))).unwrap();
             graph.launch(&s).unwrap();
             graph.launch(&s).unwrap();
-            // No launch comes between this closure and the next, so it is never called.
+            // You set another closure before the next launch, so this one is never called.
             graph.set_node(first, |s| s.host_fn_repeat(notes.noting(2))).unwrap();
             graph.set_node(first, |s| s.host_fn_repeat(notes.noting(3))).unwrap();
             graph.launch(&s).unwrap();
@@ -345,7 +349,7 @@ fn a_closure_is_put_into_a_node_without_the_driver() {
             outcome.unwrap();
             assert_eq!(calls, []);
         }
-        // Closures that no run needs are dropped.
+        // If no run needs a closure any more, it is dropped.
         assert_eq!(Arc::strong_count(&held), 2);
         graph.launch(&s).unwrap();
         s.synchronize().unwrap();
@@ -371,7 +375,7 @@ fn an_update_leaves_pending_runs_their_closures() {
         assert_eq!(graph.update(&s, record(2)).unwrap(), GraphUpdate::Updated);
         graph.launch(&s).unwrap();
         graph.launch(&s).unwrap();
-        // This update is refused and without effect, and the next one has another shape.
+        // This update is refused and changes nothing. The next one has another shape.
         assert!(graph.update(&s, |s| record(3)(s).and_then(|()| s.synchronize())).is_err());
         assert_eq!(
             graph.update(&s, |s| s.host_fn_repeat(notes.noting(4))).unwrap(),
@@ -381,7 +385,7 @@ fn an_update_leaves_pending_runs_their_closures() {
         recorder.release();
         s.synchronize().unwrap();
         assert_eq!(notes.take(), [1, 10, 2, 20, 2, 20, 4]);
-        // With no launch pending, the update changes the same executable.
+        // No launch is pending now, so the update can change the same executable.
         let (updated, calls) = recorder.record(|| graph.update(&s, |s| s.host_fn_repeat(notes.noting(5))));
         assert_eq!(updated.unwrap(), GraphUpdate::Updated);
         assert!(calls.iter().all(|call| !call.name.contains("Instantiate")), "{calls:?}");
@@ -391,8 +395,8 @@ fn an_update_leaves_pending_runs_their_closures() {
     });
 }
 
-/// A parent has a copy of its child's nodes: a closure set in the child does not reach the parent, nor the other way
-/// round, even with launches pending.
+/// A parent copies its child's nodes. If you set a closure in one of them, the other must not change, even if launches
+/// are pending.
 #[test]
 fn a_child_and_its_parent_keep_closures_of_their_own() {
     on_both(|recorder, device, [s, t]| {
@@ -425,8 +429,8 @@ fn a_child_and_its_parent_keep_closures_of_their_own() {
     });
 }
 
-/// The driver may have taken part of the new work, or all. The graph keeps the memory of both until an update succeeds, and
-/// does not run: nothing orders some of the one with some of the other.
+/// The driver may have taken any part of the new work. So the graph must keep the memory of both until an update
+/// succeeds. It must not run either, because old and new work have no order.
 #[test]
 fn memory_of_an_update_that_the_driver_fails_stays() {
     on_each(|fake, recorder| {
@@ -449,11 +453,11 @@ fn memory_of_an_update_that_the_driver_fails_stays() {
             drop((x, y));
             device.trim();
             assert_eq!(recorder.live().bytes, held, "{}: the executable may refer to it", fake.name);
-            // HIP is not asked to update to another shape.
+            // HIP is never asked to update to another shape, so there nothing is half done.
             let is_whole = other_shape && fake.name == "hip";
             let refused = graph.launch(&s).err().map(|error| error.kind());
             assert_eq!(refused, if is_whole { None } else { Some(ErrorKind::Hazard) }, "{}", fake.name);
-            // The next successful update frees the old memory.
+            // The next update that succeeds frees the old memory.
             let mut z = s.full(1000, 1u32).unwrap();
             graph.update(&s, |s| s.fill(&mut z, 0x0102_0307)).unwrap();
             s.synchronize().unwrap();
@@ -467,7 +471,7 @@ fn memory_of_an_update_that_the_driver_fails_stays() {
     });
 }
 
-/// HIP's update compares no edges: it would run the new work in the old order, in which nothing keeps the two apart.
+/// HIP's update does not compare edges. It would run the new work in the old order, and nothing would separate the two.
 #[test]
 fn an_update_that_needs_other_edges_is_a_new_executable() {
     on_both(|recorder, _, [s, t]| {
@@ -498,8 +502,8 @@ fn an_update_that_needs_other_edges_is_a_new_executable() {
     });
 }
 
-/// A batch of copies is one operation, and several of the driver's nodes: equal dependencies of operations do not say that
-/// those of the nodes are equal.
+/// A batch of copies is one operation but several nodes. So the nodes' edges may differ although the operations' edges
+/// are equal.
 #[test]
 fn batches_of_other_lengths_are_other_edges() {
     on_both(|_, _, [s, t]| {
@@ -528,7 +532,7 @@ fn batches_of_other_lengths_are_other_edges() {
     });
 }
 
-/// The nodes run on the part of the stream that they were captured on, so the driver must not lose the part.
+/// The nodes run on the part of the device that their stream had, so the driver must keep that part.
 #[test]
 fn a_stream_on_a_part_is_destroyed_after_the_graphs_that_were_captured_there() {
     on_each(|fake, recorder| {

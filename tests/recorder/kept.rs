@@ -1,4 +1,4 @@
-//! Memory that stays with the process because the library could not wait for the end of its use.
+//! If the library cannot wait for the end of its use, memory must stay with the process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -8,7 +8,7 @@ use gpustream::Device;
 
 use crate::fakes::{Fake, play};
 
-/// Neither the device's own memory is freed nor the other device's that it works on.
+/// Neither the device's own memory may be freed, nor the other device's memory that it works on.
 #[test]
 fn memory_of_work_without_a_known_end_is_never_freed() {
     play(|&Fake { name, .. }, recorder| {

@@ -1,4 +1,4 @@
-//! Errors of devices that have failed, on drivers that log.
+//! What errors say after a device has failed, on drivers that log.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -17,7 +17,7 @@ fn errors_after_a_devices_fault_say_that_the_device_failed_earlier() {
             let x = stream.zeros::<u32>(100).unwrap();
             let event = stream.record().unwrap();
             recorder.lose_device(ordinal, codes::ILLEGAL_ADDRESS);
-            // The driver's answers here are seen by the library alone.
+            // Only the library sees the driver's errors here, so they do not count as a report.
             device.trim();
             let first = stream.synchronize().unwrap_err();
             assert!(!first.message().starts_with(EARLIER), "the first report: {first}");

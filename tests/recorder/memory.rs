@@ -10,7 +10,8 @@ use gpustream::{Device, ErrorKind};
 
 use crate::fakes::{on_both, words};
 
-/// A driver hands out addresses for more than there is, and their first use would kill the process.
+/// A driver gives you addresses for more memory than there is, and the process would be killed when you use them. So we
+/// must refuse first.
 #[test]
 fn managed_memory_beyond_the_machines_is_refused() {
     on_both(|recorder, device, []| {
@@ -32,14 +33,14 @@ fn a_short_upload_is_one_call() {
             let ((), calls) = recorder.record(|| stream.upload_into(&[round; 100], &mut x).unwrap());
             let inline = device.info().limits.inline_copies > 0;
             assert_eq!(words(&calls), [if inline { "copy batch" } else { "to device" }]);
-            // Where the command carries the bytes, no memory is page-locked for them.
+            // If the command carries the bytes, they need no page-locked memory.
             assert_eq!(device.pinned_stats().reserved == 0, inline);
         }
         assert_eq!(stream.download(&x).unwrap(), [99; 100]);
     });
 }
 
-/// Only a full chunk makes other driver calls than the copies themselves.
+/// Only when a chunk is full may there be other calls than the copies.
 #[test]
 fn many_short_uploads_make_few_other_calls() {
     on_both(|recorder, device, [stream]| {
@@ -61,7 +62,7 @@ fn a_short_download_is_a_copy_and_a_wait_for_it() {
     on_both(|recorder, _, [stream]| {
         let x = stream.upload(&[7u8; 100]).unwrap();
         let mut values = [0; 100];
-        // The first downloads make the events that later ones use again.
+        // The first downloads make events, and later ones use them again.
         (0..50).for_each(|_| stream.download_into(&x, &mut values).unwrap());
         for _ in 0..100 {
             let ((), calls) = recorder.record(|| stream.download_into(&x, &mut values).unwrap());
@@ -71,10 +72,10 @@ fn a_short_download_is_a_copy_and_a_wait_for_it() {
     });
 }
 
-/// While a driver waits in a call it lets no other thread call, and that thread may be the one that is to end the work that
-/// the driver waits for.
+/// While a driver waits in a call, other threads cannot call it. One of them may have to end the work that the driver
+/// waits for. So we must wait by events.
 #[test]
-fn the_memory_of_a_closed_handle_is_freed_after_a_wait_by_events_for_other_handles() {
+fn closing_a_handle_waits_for_other_handles_by_events() {
     on_both(|recorder, device, [beside]| {
         let mut x = beside.zeros::<u32>(10).unwrap();
         beside.synchronize().unwrap();

@@ -16,8 +16,8 @@ use recorder::Recorder;
 
 use crate::fakes::on_both;
 
-/// Submits a closure that makes every call of the library, then drops the last handles of everything, of its own stream
-/// and of the device too.
+/// Submits a closure that makes every call of the library. Then it drops the last handles of everything, including its
+/// own stream and the device.
 fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<()>) {
     on_both(|_, device, []| {
         let mine = Device::open(device.info().backend.as_str()).unwrap();
@@ -44,19 +44,19 @@ fn calls_inside(submit: impl Fn(&Stream, Box<dyn Fn() + Send + Sync>) -> Result<
 }
 
 #[test]
-fn a_closure_reaches_no_driver() {
+fn a_closure_calls_no_driver() {
     calls_inside(|stream, closure| stream.host_fn(closure));
 }
 
 #[test]
-fn a_node_reaches_no_driver() {
+fn a_node_calls_no_driver() {
     calls_inside(|stream, closure| {
         // The graph is dropped while its launch is pending.
         stream.capture(|s| s.host_fn_repeat(closure))?.launch(stream)
     });
 }
 
-/// Drivers may not be called from their own callbacks, so a callback must not destroy a driver's object.
+/// A driver must not be called from its own callback, so a callback must not destroy what belongs to the driver.
 #[test]
 fn handles_that_a_closure_drops_are_destroyed_outside_of_it() {
     on_both(|recorder, device, [a, b]| {
@@ -76,12 +76,12 @@ fn calls_elsewhere(recorder: &Recorder) -> usize {
     recorder.calls().iter().filter(|call| call.thread != me).count()
 }
 
-/// Checks that the reactor goes to sleep, and that nothing wakes it while this thread submits and asks.
+/// Checks that the reactor goes to sleep, and that nothing wakes it while this thread submits work and asks.
 fn sleeps(recorder: &Recorder, stream: &Stream) {
     let reactor = ReactorThread::find().expect("a reactor");
     let look = || (calls_elsewhere(recorder), reactor.switches());
-    // The thread may take a while to see that no future waits. One that waits for a lock looks like one that sleeps, so it
-    // has to stay like that for some time in which others run.
+    // The reactor may need a while to see that no future waits. If it waits for a lock, that also looks like sleep. So
+    // it must stay the same for some time while other threads can run.
     let (mut before, mut looks) = (look(), 0);
     while looks < 50 {
         thread::yield_now();
@@ -97,7 +97,7 @@ fn sleeps(recorder: &Recorder, stream: &Stream) {
     assert_eq!(before, look());
 }
 
-/// Without futures the reactor neither asks the driver nor wakes up, whatever the program submits meanwhile.
+/// If there are no futures, the reactor must neither call the driver nor wake up, whatever you submit meanwhile.
 #[test]
 fn an_idle_reactor_does_nothing() {
     on_both(|recorder, _, [stream, busy]| {
@@ -119,7 +119,7 @@ fn an_idle_reactor_does_nothing() {
         recorder.hold();
         busy.fill(&mut y, 1).unwrap();
         sleeps(recorder, &busy);
-        // … and after the last one was dropped, although its work goes on.
+        // … and after you have dropped the last one, although its work goes on.
         let mut futures = [
             busy.synchronize_async(),
             stream.synchronize_async(),
@@ -132,7 +132,7 @@ fn an_idle_reactor_does_nothing() {
     });
 }
 
-/// The reactor sleeps between looks, and looks at a stream once, however many futures wait for it.
+/// The reactor must sleep between looks. It must look at a stream once, however many futures wait for it.
 #[test]
 fn long_waits_cost_little() {
     const LOOKS: usize = 40;
@@ -152,7 +152,8 @@ fn long_waits_cost_little() {
             thread::sleep(Duration::from_millis(5));
         }
         let (looks, time) = (calls_elsewhere(recorder) - before, start.elapsed());
-        // A look is a context check and a question. On a busy machine a pause lasts longer, never less.
+        // A look consists of a context check and a question. On a busy machine a pause may be longer, but never
+        // shorter.
         let least = Duration::from_millis(looks as u64 / 2);
         assert!(time > least, "{looks} calls in {time:?}");
         recorder.release();

@@ -1,5 +1,5 @@
-//! Drivers that are older than the toolkit of the images, as fakes play them. Each driver has a process of its own, since a
-//! process has one.
+//! Drivers that are older than the toolkit that made the images. Fakes play them. Each one needs its own process,
+//! because a process has only one driver.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -19,8 +19,8 @@ const SOURCE: Source<'_> = Source {
     kernels: &[],
 };
 
-/// The images of toolkit 13.0 and how an older driver refuses them: the machine code, PTX whose version it does not know, PTX
-/// that it cannot read, and a file for other devices.
+/// Images from toolkit 13.0. An older driver refuses them with different codes: machine code, PTX of a version that it
+/// does not know, PTX that it cannot read, and a file for other devices.
 const NEW: [&[u8]; 4] = [
     b"needs 13000 200\nfake module\nincrement 8 8\n",
     b"needs 13000 222\nfake module\nincrement 8 8\n",
@@ -28,7 +28,7 @@ const NEW: [&[u8]; 4] = [
     b"needs 13000 209\nfake module\nincrement 8 8\n",
 ];
 
-/// Loads the kernel from these images, for the first target each, the best first, and runs it.
+/// Loads the kernel from these images and runs it. The best image comes first, and each is for another target.
 fn increments(
     backend: &'static str,
     device: &Device,
@@ -53,8 +53,8 @@ fn increments(
     Ok(stream.download(&x)?[0])
 }
 
-/// Plays a scene on CUDA of this version, with an NVRTC of the same version, and returns what the process said; `None` in
-/// the child.
+/// Plays a scene on this version of CUDA with the same version of NVRTC, and returns what the process printed. In the
+/// child it returns `None`.
 fn on_cuda(version: i32, scene: impl FnOnce(&Recorder, &Device)) -> Option<String> {
     let cache = tempfile::tempdir().unwrap();
     let variables =
@@ -78,7 +78,8 @@ fn the_source_is_compiled_instead(version: i32) {
             let sum = increments("cuda", device, &[image], Some(SOURCE)).unwrap();
             assert_eq!(sum, 42, "{}", image.escape_ascii());
         }
-        // Once per image: the first compilation is in the cache.
+        // The driver loads once for each image, but only the first one needs the compiler. After that the result is in
+        // the cache.
         assert_eq!(recorder.count("cuModuleLoadDataEx"), 8);
         assert_eq!(recorder.count("nvrtcCompileProgram"), 1);
     });

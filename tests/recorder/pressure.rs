@@ -1,4 +1,4 @@
-//! The driver calls of the pools when the driver has no more memory, under each policy, on drivers that log.
+//! The calls that the pools make when the driver has no memory left, under each policy, on drivers that log.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -14,13 +14,13 @@ const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, Pool
 
 const MIB: usize = 1 << 20;
 
-/// Returns those of the calls that concern memory, and those that wait.
+/// Returns the calls that wait or concern memory.
 fn words(calls: &[Call]) -> Vec<&'static str> {
     let concerns = |word: &&str| ["alloc", "free", "sync"].iter().any(|about| word.starts_with(about));
     calls.iter().map(Call::word).filter(concerns).collect()
 }
 
-/// Plays a scene on a device of `mib` MiB with so many streams, on both drivers.
+/// Plays a scene on a device of `mib` MiB with this many streams, on both drivers.
 fn on_both<const STREAMS: usize>(
     mib: usize,
     options: DeviceOptions,
@@ -38,7 +38,7 @@ fn pool(policy: PoolPolicy) -> DeviceOptions {
     DeviceOptions::default().pool(policy)
 }
 
-/// Runs `work`, which waits for the device, and lets the device go on as soon as it does.
+/// Runs `work`, which waits for the device. We let the device go on once it waits.
 fn while_someone_waits<T: Send>(recorder: &Recorder, work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let work = scope.spawn(work);
@@ -55,7 +55,7 @@ fn cached_memory_is_returned_first() {
         let (x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
         assert_eq!(words(&calls), ["alloc", "free", "alloc"]);
         drop(x);
-        // The pool asks for a slab of the usual size, and then for one just long enough.
+        // The pool asks for a slab of the usual size first, and then for one that is just large enough.
         let keep = s.alloc::<u8>(17 * MIB).unwrap();
         let (_y, calls) = recorder.record(|| s.alloc::<u8>(2 * MIB).unwrap());
         assert_eq!(words(&calls), ["alloc", "alloc"]);
@@ -72,7 +72,7 @@ fn idle_memory_of_another_kind_is_returned_too() {
             }
             drop(device.managed::<u8>(16 * MIB).unwrap());
             let (_x, calls) = recorder.record(|| s.alloc::<u8>(18 * MIB).unwrap());
-            // A failed stream-ordered allocation counts as the stream's work.
+            // If a stream-ordered allocation fails, it still counts as work of the stream.
             let steps = match policy {
                 PoolPolicy::Driver => vec!["alloc in order", "sync event", "free", "alloc in order"],
                 _ => vec!["alloc", "free", "alloc"],
@@ -82,7 +82,7 @@ fn idle_memory_of_another_kind_is_returned_too() {
     }
 }
 
-/// The memory that a stream keeps for its next copies is returned, too.
+/// A stream keeps page-locked memory for its next copies. That must be returned too.
 #[test]
 fn page_locked_memory_is_returned_too() {
     for policy in [PoolPolicy::Library, PoolPolicy::Unpooled] {
@@ -125,7 +125,7 @@ fn frees_that_are_pending_are_waited_for() {
     }
 }
 
-/// The frees may be pending on another device.
+/// The frees may be waiting for another device.
 #[test]
 fn frees_that_wait_for_a_peer_are_waited_for() {
     on_both(20, pool(PoolPolicy::Library), |recorder, device, []| {
@@ -144,7 +144,7 @@ fn frees_that_wait_for_a_peer_are_waited_for() {
     });
 }
 
-/// A stream takes over memory that another stream still uses, and the host does not wait.
+/// A stream may take memory that another stream still uses. The host must not wait for that.
 #[test]
 fn memory_in_use_passes_to_another_stream() {
     for policy in [PoolPolicy::Library, PoolPolicy::Unpooled] {
@@ -172,7 +172,8 @@ fn the_final_error_names_the_holders_of_the_memory() {
             let line = line!() - 1;
             let (error, calls) = recorder.record(|| s.alloc::<u8>(6 * MIB).unwrap_err());
             let asked = match policy {
-                // The pool asks for a slab of the usual size, and then for just enough, twice.
+                // The pool asks for a slab of the usual size, and then for one that is just large enough. It does so
+                // twice.
                 PoolPolicy::Library => vec!["alloc"; 4],
                 PoolPolicy::Driver => vec!["alloc in order", "sync event", "alloc in order"],
                 _ => vec!["alloc"; 2],
@@ -190,7 +191,7 @@ fn the_final_error_names_the_holders_of_the_memory() {
     }
 }
 
-/// No memory is lost on the way, whatever work is pending and whatever sizes were allocated before.
+/// No memory may be lost on the way, whatever work is pending and whatever sizes you allocated before.
 #[test]
 fn the_drivers_memory_can_be_filled_a_hundred_times() {
     const DEVICE: usize = 64;
@@ -224,7 +225,7 @@ fn the_drivers_memory_can_be_filled_a_hundred_times() {
                 while !held.is_empty() {
                     drop(held.swap_remove(random.below(held.len())));
                 }
-                // Nearly all of the memory can be allocated at once.
+                // You must still be able to allocate nearly everything as one piece.
                 if round % 10 == 9 {
                     drop(streams[round / 10 % 2].alloc::<u8>((DEVICE - 1) * MIB).unwrap());
                 }
@@ -239,7 +240,8 @@ fn the_drivers_memory_can_be_filled_a_hundred_times() {
     }
 }
 
-/// The driver's pool frees in the order of a stream, and must not use one that its owner may have destroyed.
+/// The driver's pool frees memory in the order of a stream. It must not use this stream, because its owner may have
+/// destroyed it.
 #[test]
 fn memory_outlives_the_foreign_stream_it_was_made_on() {
     on_both(20, pool(PoolPolicy::Driver), |recorder, device, []| {

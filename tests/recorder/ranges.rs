@@ -1,5 +1,5 @@
-//! Ranges for the profilers of vendors, on drivers that log. Each test has a process of its own, since the environment is read
-//! once.
+//! Ranges for the vendors' profilers, on drivers that log. Each test has its own process, because the environment is
+//! read only once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -14,7 +14,7 @@ use crate::fakes::{FAKES, Fake, ONE, in_child, increment, load_kernel, on_each, 
 const ON: (&str, &str) = ("GPUSTREAM_RANGES", "1");
 const TOOL: (&str, &str) = ("NVTX_INJECTION64_PATH", NVTX_TOOL);
 
-/// Plays a scene on each driver with its profiler.
+/// Plays a scene on each driver, with its profiler.
 fn profiled(scene: impl Fn(&Fake, &Recorder)) {
     load_nvtx_tool();
     load_roctx();
@@ -55,7 +55,7 @@ fn calls_that_fail_end_their_ranges() {
             let (failed, calls) = recorder.record(|| increment(&kernel, &s, ONE, &mut x));
             assert_eq!(failed.unwrap_err().kind(), ErrorKind::InvalidLaunch);
             let calls = words(&calls);
-            // Between the launch and the end the library may ask for the driver's words.
+            // After a failed launch, the library may ask the driver for an error text.
             assert_eq!((&calls[..2], calls.last()), (&["begin range", "launch"][..], Some(&"end range")));
             assert_eq!(recorder.open_ranges(), 0);
         });
@@ -101,7 +101,7 @@ fn programs_that_do_not_ask_have_no_ranges() {
 }
 
 #[test]
-fn missing_profilers_are_said_once_and_the_program_goes_on() {
+fn missing_profilers_are_reported_once_and_the_program_goes_on() {
     let nowhere = ("GPUSTREAM_ROCTX_LIBRARY", "/nowhere/roctx.so");
     let said = in_child(&[ON, nowhere], || {
         on_each(|fake, recorder| {
@@ -124,7 +124,7 @@ fn missing_profilers_are_said_once_and_the_program_goes_on() {
 }
 
 #[test]
-fn libraries_of_another_kind_are_known_by_what_they_lack() {
+fn libraries_of_another_kind_are_recognized() {
     let others = [("NVTX_INJECTION64_PATH", "libm.so.6"), ("GPUSTREAM_ROCTX_LIBRARY", "libm.so.6")];
     let said = in_child(&[&[ON][..], &others].concat(), || {
         on_each(|fake, _| drop(Device::open(fake.name).unwrap()));

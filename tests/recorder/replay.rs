@@ -10,7 +10,7 @@ use recorder::{Call, Recorder};
 
 use crate::fakes::{Fake, ONE, increment, load_kernels, load_module, on_each, run_kernel, words};
 
-/// A device with a step of two kernels and a fill.
+/// A device, and a step of two kernels and a fill.
 struct Scene<'a> {
     recorder: &'a Recorder,
     device: Device,
@@ -54,7 +54,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// The parameters of the kernel; HIP cannot say how large they are.
+/// The kernel's parameters. We must give their sizes, because HIP cannot say them.
 const SIZES: [ParamInfo; 2] = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 8 }];
 
 const PLAIN: [&str; 3] = ["fill", "launch", "launch"];
@@ -103,7 +103,7 @@ fn value_that_came_with_other_memory_is_not_taken_for_the_nodes() {
         for _ in 0..2 {
             store(7, 0);
         }
-        // The value is the first of the two that differ.
+        // The last launch had the value 8 too, but with other memory. This node still has 7, so it must be set.
         store(8, 1);
         assert_eq!(store(8, 0), ["GraphExecKernelNodeSetParams", "GraphLaunch"]);
     });
@@ -132,10 +132,10 @@ fn node_keeps_the_last_shape_that_it_was_given() {
             });
             outcome.unwrap();
             assert_eq!(stream.download(&memory[at]).unwrap(), [u64::from(blocks) << 32 | value]);
-            // Behind these, graphs that are not needed any more may be destroyed.
+            // Later calls may destroy graphs that are not needed any more, so we leave them out.
             calls.iter().map(Call::word).take(2).collect::<Vec<_>>()
         };
-        // A step keeps four graphs side by side. Where other memory comes then, one of them takes that.
+        // A step keeps four graphs side by side. If other memory comes after that, one of the graphs must take it.
         for at in [0, 0, 1, 1, 2, 2, 3, 3] {
             run(1, 7, at);
         }
@@ -207,9 +207,9 @@ fn failed_launch_is_the_runs_error() {
     });
 }
 
-/// The driver's refusal came first, as it would have without the step.
+/// The driver refused first, so you must hear of that first, as you would without the step.
 #[test]
-fn refusal_is_told_before_the_closures_own_error_and_after_its_panic() {
+fn refusal_is_reported_before_the_closures_error_and_after_its_panic() {
     on_each(|fake, recorder| {
         let mut scene = Scene::new(fake, recorder);
         for _ in 0..3 {
@@ -272,7 +272,7 @@ fn operation_that_fails_by_itself_is_named_and_ends_the_run() {
         }
         recorder.fail_next("launch", 701);
         let Scene { stream, x, kernel, step, .. } = &mut scene;
-        // The second operation is another one, so that the first is submitted by itself.
+        // The second operation is not the expected one, so the first one must be submitted by itself.
         let run = |s: &Stream| -> Result<()> {
             increment(kernel, s, ONE, x)?;
             s.synchronize()
@@ -295,7 +295,7 @@ fn memory_that_went_back_to_the_driver_is_set_anew() {
         drop(scene.stream.alloc::<u8>(256 << 20).unwrap());
         scene.device.synchronize().unwrap();
         assert!(scene.device.trim() > 0);
-        // The driver looks at a fill's memory when the node is made or set, and at a kernel's never.
+        // The driver looks at a fill's memory when you make or set the node, but never at a kernel's memory.
         assert_eq!(scene.run(7), ["GraphExecMemsetNodeSetParams", "GraphLaunch"]);
         assert_eq!(scene.run(7), ["GraphLaunch"]);
         scene.check(1 + 5, 8);
@@ -317,7 +317,7 @@ fn modules_of_former_runs_are_unloaded() {
             step.run(stream, run).unwrap();
             stream.synchronize().unwrap();
         }
-        // The step keeps a few courses side by side.
+        // A step keeps a few courses side by side, so a few modules may stay.
         assert!(recorder.live().modules <= before + 5, "{:?}", recorder.live());
         scene.check(8, 1);
     });

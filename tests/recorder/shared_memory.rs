@@ -1,4 +1,5 @@
-//! Memory that two processes share, by drivers whose memory is the host's, and the calls that fail on the way.
+//! Memory that two processes share, and what happens if a driver call fails on the way. The fakes keep device memory on
+//! the host.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -17,10 +18,10 @@ use recorder::{Recorder, codes};
 use crate::fakes::{in_child, on_each, wait_until_gone, words};
 
 const N: usize = 1000;
-/// The driver of the process that exports. Its socket is its standard input.
+/// Tells the exporting process which driver to load. Its socket is its standard input.
 const DRIVER: &str = "GPUSTREAM_TEST_DRIVER";
 
-/// Puts the driver of this name into the process.
+/// Loads the driver of this name.
 fn load(driver: &str) -> Recorder {
     match driver {
         "cuda" => fake_cuda::load(),
@@ -41,7 +42,7 @@ fn import(device: &Device, export: &Export) -> Buffer<u32> {
     unsafe { device.import(export) }.unwrap()
 }
 
-/// Plays the process that exports, and is then killed. Not a test by itself.
+/// Plays the process that exports and is then killed. It is not a test by itself.
 #[test]
 fn exporter() {
     let Ok(driver) = env::var(DRIVER) else { return };
@@ -52,24 +53,24 @@ fn exporter() {
     stream.upload_into(&[5; N], &mut x).unwrap();
     stream.synchronize().unwrap();
     x.export().unwrap().send(&socket).unwrap();
-    // For the end of which the other process waits, when it kills this one.
+    // The other process kills this one while it waits here.
     let _ = socket.read(&mut [0]);
     panic!("not killed");
 }
 
-/// Starts the exporter, and takes what it sends.
+/// Starts the exporter, and receives what it sends.
 fn start(driver: &str) -> (Child, UnixStream, Export) {
     let (socket, theirs) = UnixStream::pair().unwrap();
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["exporter", "--exact", "--nocapture"]).stdout(Stdio::null());
     let child = command.env(DRIVER, driver).stdin(OwnedFd::from(theirs)).spawn().unwrap();
-    // The other end of the socket is the child's alone, so that its end is told.
+    // Now only the child has the other end of the socket, so we can hear when the child ends.
     drop(command);
     let export = Export::receive(&socket).unwrap();
     (child, socket, export)
 }
 
-/// Imports from a process, before and after that process is killed.
+/// Imports from another process, before it is killed and after that.
 fn share(driver: &str) {
     const SIGKILL: i32 = 9;
     let recorder = load(driver);
@@ -103,7 +104,7 @@ fn memory_outlives_a_killed_exporter_on_hip_6() {
 
 #[test]
 fn memory_outlives_a_killed_exporter_on_hip_7() {
-    // This version is not the one of the other tests.
+    // The other tests of this process use another version.
     in_child(&[], || share("hip 7"));
 }
 
@@ -114,7 +115,8 @@ fn a_call_that_fails_leaves_nothing_behind() {
         let prefix = if fake.name == "cuda" { "cu" } else { "hip" };
         for call in ["Create", "AddressReserve", "Map", "SetAccess"] {
             let name: &'static str = format!("{prefix}Mem{call}").leak();
-            // The first failure sends freed memory back to the driver, and the call is made again.
+            // After the first failure the library gives free memory back to the driver and tries again, so two must
+            // fail.
             recorder.fail_next(name, codes::OUT_OF_MEMORY);
             recorder.fail_next(name, codes::OUT_OF_MEMORY);
             let Err(error) = device.alloc_shared::<u32>(N) else { panic!("{name} failed") };
@@ -149,7 +151,7 @@ fn memory_of_another_device_is_refused() {
     });
 }
 
-/// A driver unmaps nothing that work uses: the fake notes a violation where it has to.
+/// A driver must not unmap memory that work still uses. If it has to, the fake notes a violation.
 #[test]
 fn memory_is_unmapped_after_its_last_use() {
     on_each(|fake, recorder| {
@@ -165,7 +167,7 @@ fn memory_is_unmapped_after_its_last_use() {
     });
 }
 
-/// A record is one call, a wait one, and none where the record was reached.
+/// A record is one call. A wait is one call too, or none if the record has already been reached.
 #[test]
 fn a_shared_event_is_one_call() {
     on_each(|fake, recorder| {

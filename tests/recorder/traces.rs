@@ -1,4 +1,5 @@
-//! Traces whose times come from events, on drivers that log. Each test has a process of its own, in which no CUPTI is found.
+//! Traces that take their times from events, on drivers that log. Each test has its own process, and finds no CUPTI
+//! there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fakes;
@@ -13,22 +14,22 @@ use recorder::{Call, Recorder};
 
 use crate::fakes::{Fake, in_child, on_each};
 
-/// Plays a scene on each driver, with no library that measures.
+/// Plays a scene on each driver, without a library that measures times.
 fn by_events(scene: impl Fn(&Fake, &Recorder)) {
     in_child(&[("GPUSTREAM_CUPTI_LIBRARY", "none")], || on_each(scene));
 }
 
-/// Returns the driver's calls of `work` for the stream of the first fill among them, in words.
+/// Returns the calls that `work` makes for its own stream, in words. The first fill tells which stream that is.
 fn words(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
     let ((), calls) = recorder.record(work);
     let stream =
         |call: &Call| call.args.iter().find(|(name, _)| *name == "stream").map(|(_, stream)| *stream);
     let own = calls.iter().find(|call| call.word() == "fill").and_then(stream);
-    // The thread that collects has a stream of its own, and asks about events.
+    // The thread that collects has its own stream and asks about events, so we leave its calls out.
     calls.iter().filter(|call| own.is_some() && stream(call) == own).map(Call::word).collect()
 }
 
-/// Returns when the operations ran, in the order of their submission.
+/// Returns when the operations ran, in the order of submission.
 fn ran(timeline: &Timeline) -> Vec<Range<u64>> {
     let mut operations: Vec<_> = timeline.operations.iter().collect();
     operations.sort_by_key(|operation| operation.submitted.start);
@@ -41,7 +42,7 @@ fn fill_twice(stream: &Stream) -> gpustream::Result<()> {
     stream.fill(&mut x, 2)
 }
 
-/// An operation that finds the one before still running begins when that one ends, and needs one event.
+/// If the previous operation is still running, an operation begins when that one ends. So it needs only one event.
 #[test]
 fn operations_in_a_row_take_an_event_each() {
     by_events(|fake, recorder| {
@@ -69,7 +70,7 @@ fn operations_in_a_row_take_an_event_each() {
     });
 }
 
-/// A wait for the whole context would break the capture.
+/// If the trace waited for the whole context, it would break the capture.
 #[test]
 fn a_trace_ends_while_another_thread_captures() {
     by_events(|fake, recorder| {
@@ -88,7 +89,7 @@ fn a_trace_ends_while_another_thread_captures() {
     });
 }
 
-/// An event that is recorded behind a wait can hold up more than its stream.
+/// An event that is recorded after a wait can hold up more than its own stream, so we must not record one there.
 #[test]
 fn operations_behind_a_wait_begin_when_it_ends() {
     by_events(|fake, recorder| {
@@ -110,9 +111,9 @@ fn operations_behind_a_wait_begin_when_it_ends() {
     });
 }
 
-/// Work that has no events may hold up the stream, so that an operation's own event says when it began.
+/// Untraced work may hold up the stream, so the operation needs an event that says when it began.
 #[test]
-fn operations_that_wait_for_what_nobody_traced_have_their_own_start() {
+fn operations_that_wait_for_untraced_work_have_their_own_start() {
     by_events(|fake, recorder| {
         let device = Device::open(fake.name).unwrap();
         let untraced = Device::open(fake.name).unwrap();

@@ -1,7 +1,7 @@
-// Kernels of the soak program.
+// The soak program's kernels.
 #include <gpustream/kernel.cuh>
 
-// AMD's processors without image instructions take no such kernel; there is no texture for them either.
+// AMD's processors without image instructions cannot compile these, and you cannot make a texture there either.
 #if defined(__HIP_NO_IMAGE_SUPPORT) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || \
     defined(__gfx942__) || defined(__gfx950__)
 #define TEXTURES 0
@@ -9,16 +9,16 @@
 #define TEXTURES 1
 #endif
 
-/// x[i] = x[i] * 5 + value: the result depends on the order of such steps.
+/// x[i] = x[i] * 5 + value, so the result depends on the order of the steps.
 /// requires: n <= len(x)
 /// covers: n
 extern "C" __global__ void step(unsigned* __restrict__ x, unsigned value, size_t n) { GS_FOR_EACH(i, n) x[i] = x[i] * 5 + value; }
 
-/// Takes one from `left`, and sets `go_on` to whether anything is left.
+/// Subtracts one from `left`, and sets `go_on` if anything is left.
 /// requires: 1 <= len(left), 1 <= len(go_on)
 extern "C" __global__ void count_down(unsigned* left, volatile unsigned* go_on) { *go_on = --*left != 0; }
 
-/// out[i] = the texel of number i of a row.
+/// out[i] = texel i of a row.
 /// requires: n <= len(out), 0 <= n
 /// covers: n
 extern "C" __global__ void fetch(cudaTextureObject_t texture, float* out, int n) {

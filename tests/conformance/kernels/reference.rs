@@ -1,15 +1,16 @@
-//! The kernels' results in plain Rust: one loop each, in `f64` where rounding matters.
+//! What the kernels compute, in plain Rust. Each function is one loop, in `f64` if rounding matters.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use gpustream::half::{bf16, f16};
 
-/// The element types of most kernels, through `f64`, which holds every value of each.
+/// The element types of most kernels. `f64` can hold every value of each.
 pub(crate) trait Element: bytemuck::Pod + PartialEq + std::fmt::Debug {
-    /// Returns the same value.
+    /// Returns the same value as an `f64`.
     fn wide(self) -> f64;
-    /// Returns the nearest value of this type. 16-bit types are rounded from `f32`, in which kernels compute them.
+    /// Returns the nearest value of this type. 16-bit types are rounded from `f32`, because kernels compute them in
+    /// `f32`.
     fn narrow(value: f64) -> Self;
-    /// Relative distance of neighbouring values.
+    /// The relative distance between neighbouring values.
     const EPSILON: f64;
 }
 
@@ -31,12 +32,12 @@ element!(f64, f64::EPSILON, |value| value, |value| value);
 element!(f16, 1.0 / 1024.0, f16::to_f64, |value| f16::from_f32(value as f32));
 element!(bf16, 1.0 / 128.0, bf16::to_f64, |value| bf16::from_f32(value as f32));
 
-/// Returns `n` values between -8 and 8 that look random, the same for the same seed.
+/// Returns `n` values between -8 and 8 that look random. The same seed gives the same values.
 pub(crate) fn values<T: Element>(n: usize, seed: u64) -> Vec<T> {
     random(n, seed).map(|bits| T::narrow((bits >> 40) as f64 / f64::from(1 << 20) - 8.0)).collect()
 }
 
-/// Returns `n` whole numbers between -8 and 8: sums and products of a few are exact in every type.
+/// Returns `n` whole numbers between -8 and 8, so that sums and products of a few are exact in every type.
 pub(crate) fn whole<T: Element>(n: usize, seed: u64) -> Vec<T> {
     random(n, seed).map(|bits| T::narrow((bits >> 32) as f64 % 17.0 - 8.0)).collect()
 }
@@ -73,7 +74,7 @@ pub(crate) fn sum<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).sum()
 }
 
-/// Returns the sum of all magnitudes, which bounds a sum's rounding error.
+/// Returns the sum of all magnitudes. It bounds a sum's rounding error.
 pub(crate) fn magnitude<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide().abs()).sum()
 }
@@ -83,12 +84,12 @@ pub(crate) fn dot<T: Element>(x: &[T], y: &[T]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x.wide() * y.wide()).sum()
 }
 
-/// Returns the smallest element that is a number, or infinity if none is.
+/// Returns the smallest number, or infinity if there is none.
 pub(crate) fn min<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the largest element that is a number, or negative infinity if none is.
+/// Returns the largest number, or negative infinity if there is none.
 pub(crate) fn max<T: Element>(x: &[T]) -> f64 {
     x.iter().map(|x| x.wide()).fold(f64::NEG_INFINITY, f64::max)
 }
@@ -129,7 +130,7 @@ pub(crate) fn histogram_u8(x: &[u8]) -> Vec<u64> {
     bins
 }
 
-/// Counts the values in each of `bins` equal bins over low..high.
+/// Counts the values in each of `bins` equal bins between `low` and `high`.
 pub(crate) fn histogram_f32(x: &[f32], bins: usize, low: f32, high: f32) -> Vec<u64> {
     let mut counts = vec![0; bins];
     let scale = bins as f32 / (high - low);
@@ -139,7 +140,7 @@ pub(crate) fn histogram_f32(x: &[f32], bins: usize, low: f32, high: f32) -> Vec<
     counts
 }
 
-/// Makes one step of the heat equation; the border keeps its values.
+/// Does one step of the heat equation. The border keeps its values.
 pub(crate) fn heat(cells: &[f64], width: usize, height: usize, k: f64) -> Vec<f64> {
     let mut out = cells.to_vec();
     for y in 1..height.saturating_sub(1) {

@@ -1,4 +1,4 @@
-//! Captures beside the work of other threads, in many orders of the threads' steps: a thread may be interrupted at each
+//! Captures while other threads work. Shuttle runs each program in many orders: it may switch to another thread at each
 //! lock and at each call of the driver.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -16,9 +16,10 @@ use gpustream::{
 };
 use shuttle::thread;
 
-/// Runs the program in random orders, and in orders with few but decisive switches between threads.
+/// Runs the program in random orders, and in orders with few switches between threads, because most races need only a
+/// few.
 fn in_many_orders(program: impl Fn() + Send + Sync + 'static) {
-    // The library has locks that all devices of the process share.
+    // Programs take turns, because all devices of the process share some locks.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let program = Arc::new(program);
@@ -27,12 +28,12 @@ fn in_many_orders(program: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || again(), 1000, 3);
 }
 
-/// Returns the value, or `None` if a capture refused the call; no other error is allowed.
+/// Returns the value, or `None` if a capture refused the call. Any other error fails the test.
 fn unless_captured<T>(outcome: Result<T>) -> Option<T> {
     outcome.inspect_err(|error| assert_eq!(error.kind(), ErrorKind::Captured, "{error}")).ok()
 }
 
-/// Makes two empty captures.
+/// Makes two empty captures. If another thread's work gets into one, the graph is not empty.
 fn capture_nothing(stream: &Stream) {
     for _ in 0..2 {
         if let Some(graph) = unless_captured(stream.capture(|_| Ok(()))) {
@@ -41,7 +42,7 @@ fn capture_nothing(stream: &Stream) {
     }
 }
 
-/// Two streams of a device, of which another thread may capture `b`.
+/// Two streams of a device. Another thread may capture `b`.
 struct Scene {
     driver: Driver,
     a: Stream,
@@ -65,7 +66,8 @@ impl Scene {
     }
 }
 
-/// The submission releases its stream's lock while it takes the other stream's lock; a capture may begin in between.
+/// `b.fill` releases the lock of `b` while it takes the lock of `a`. If a capture of `b` begins in between, we must
+/// refuse the fill.
 #[test]
 fn work_that_waits_for_another_stream_stays_out_of_a_capture() {
     in_many_orders(|| {
@@ -80,7 +82,7 @@ fn work_that_waits_for_another_stream_stays_out_of_a_capture() {
     });
 }
 
-/// The driver never gets a question or a wait that would break the capture.
+/// A wait or a question would break the capture, so the driver must not get one.
 #[test]
 fn waits_and_questions_are_refused_while_another_thread_captures() {
     let questions: [fn(&Stream) -> Result<()>; 7] = [
@@ -108,7 +110,7 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
             let Scene { driver, a, b, mut x } = scene;
             let filled = unless_captured(b.fill(&mut x, 7)).is_some();
             unless_captured(question(&b));
-            // Another stream can still wait for the captured one's earlier work.
+            // Another stream can still wait for what `b` did before its capture.
             a.fill(&mut x, 8).unwrap();
             a.synchronize().unwrap();
             capturing.join().unwrap();
@@ -117,8 +119,8 @@ fn waits_and_questions_are_refused_while_another_thread_captures() {
     }
 }
 
-/// On a driver whose captures forbid the use of their streams' earlier events, nobody gives it a question or a wait that would
-/// break one. Another stream waits for the earlier work all the same.
+/// On some drivers a capture breaks if you ask about earlier events of its stream, or wait for them. Then the driver
+/// must get no such call, and another stream can still wait for the earlier work.
 #[test]
 fn earlier_events_are_left_alone_while_another_thread_captures() {
     let uses: [fn(&Stream, &Event) -> Result<()>; 2] = [
@@ -157,7 +159,8 @@ fn earlier_events_are_left_alone_while_another_thread_captures() {
     }
 }
 
-/// Until the driver has ended the capture, the streams that joined it stay captured, like the first.
+/// A stream that joined the capture must stay captured until the driver has ended the capture, because the driver would
+/// still record its work.
 #[test]
 fn a_stream_that_joined_is_free_only_after_the_driver_has_let_go() {
     in_many_orders(|| {
@@ -182,7 +185,7 @@ fn a_stream_that_joined_is_free_only_after_the_driver_has_let_go() {
     });
 }
 
-/// Two handles of the device have a value of one stream each, and one of the two is dropped meanwhile.
+/// Two handles of the device have a `Stream` for the same stream, and one of the two is dropped during a capture.
 #[test]
 fn values_of_one_stream_share_its_captures() {
     in_many_orders(|| {
@@ -209,7 +212,7 @@ fn values_of_one_stream_share_its_captures() {
     });
 }
 
-/// No event can be recorded on the stream any more, and its events are dropped once a host thread has waited for them.
+/// We cannot record another event on such a stream, and its last event is dropped once a host thread has waited for it.
 #[test]
 fn work_of_a_stream_whose_value_is_gone_is_waited_for() {
     in_many_orders(|| {
@@ -230,7 +233,8 @@ fn work_of_a_stream_whose_value_is_gone_is_waited_for() {
     });
 }
 
-/// Another thread's operation may arrive on the same stream meanwhile, and wait for a third stream.
+/// Meanwhile another thread may submit an operation to the same stream that waits for a third stream. The host must not
+/// wait for that one.
 #[test]
 fn the_host_waits_for_its_operation_alone() {
     in_many_orders(|| {
@@ -250,7 +254,8 @@ fn the_host_waits_for_its_operation_alone() {
     });
 }
 
-/// Launches hold no borrow, so two may happen at once. One runs before the other, and a reader waits for both.
+/// A launch of a graph holds no borrow, so two threads may launch at once. One launch must come before the other, and a
+/// reader must wait for both.
 #[test]
 fn graphs_that_write_the_same_memory_are_ordered() {
     in_many_orders(|| {
@@ -279,7 +284,8 @@ fn graphs_that_write_the_same_memory_are_ordered() {
     });
 }
 
-/// A texture shares its memory, so that one thread may write what another one's kernel fetches.
+/// You may write to an array that a texture still refers to, so one thread can write what another thread's kernel
+/// fetches.
 #[test]
 fn a_write_is_ordered_with_another_threads_fetch() {
     in_many_orders(|| {
@@ -308,8 +314,8 @@ fn a_write_is_ordered_with_another_threads_fetch() {
     });
 }
 
-/// A launch holds no borrow, so a guard may come at any moment of it. Either the guard waits for the run, or the launch is
-/// refused; a graph that only reads is never refused because of a reader.
+/// A launch of a graph holds no borrow, so a guard may be taken at any moment during it. Either the guard waits for the
+/// run, or the launch is refused. If the graph only reads, we must not refuse it because of a reader.
 #[test]
 fn no_graph_writes_what_the_host_reads() {
     in_many_orders(|| {
@@ -339,7 +345,8 @@ fn no_graph_writes_what_the_host_reads() {
     });
 }
 
-/// Nobody writes what is read here, so that no reader waits for a launch that has no room.
+/// The driver has no room for the graph's launch, so the launching thread is stuck. A guard that does not conflict with
+/// the graph must not wait for that thread.
 #[test]
 fn guards_wait_for_no_room() {
     in_many_orders(|| {
@@ -385,9 +392,9 @@ fn one_graph_is_launched_by_one_thread_at_a_time() {
     });
 }
 
-/// Another thread drops a buffer of a recording while that goes on, ends or is over, and allocates.
+/// Another thread drops a buffer of a recording and allocates: before the recording ends, while it ends, or after it.
 #[test]
-fn memory_of_a_recording_is_handed_out_inside_alone() {
+fn memory_of_a_recording_stays_inside_it() {
     in_many_orders(|| {
         let driver = Driver::default();
         let device = driver.open();
@@ -423,7 +430,7 @@ fn memory_of_a_recording_is_handed_out_inside_alone() {
     });
 }
 
-/// The other thread is handed the memory while the step's operations are held back.
+/// The other thread gets the memory while the step still holds back the operations on it.
 #[test]
 fn operations_held_back_are_seen_by_other_threads() {
     in_many_orders(|| {
@@ -463,8 +470,8 @@ fn operations_held_back_are_seen_by_other_threads() {
     });
 }
 
-/// A graph of the other thread's, which holds no borrow when it is launched, writes what a step's kernels write. A kernel of
-/// the step looks at its memory only where no earlier one of the same segment did.
+/// Another thread launches a graph, which holds no borrow and writes what the step's kernels write. This is hard,
+/// because a kernel of a step looks at its memory only if no earlier kernel of the same segment did.
 #[test]
 fn kernels_held_back_are_ordered_with_another_threads_graph() {
     in_many_orders(|| {
@@ -507,7 +514,8 @@ fn kernels_held_back_are_ordered_with_another_threads_graph() {
     });
 }
 
-/// Kernels reach their module's variables without a borrow. Of two launches at once one runs before the other.
+/// Kernels use their module's variables without a borrow, so two threads may launch at once. One launch must come
+/// before the other.
 #[test]
 fn launches_that_share_variables_are_ordered() {
     in_many_orders(|| {

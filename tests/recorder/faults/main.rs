@@ -1,5 +1,5 @@
-//! Every driver call that the API makes fails once, on drivers that log: the failed operation is undone, older objects
-//! still work, and nothing is left behind.
+//! Each driver call that the API makes fails once, on drivers that log. The failed operation must be undone, older
+//! objects must still work, and nothing may be left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 #[path = "../fakes.rs"]
@@ -22,21 +22,21 @@ type Scene = fn(&mut Stage) -> Result<u64>;
 
 const POLICIES: [PoolPolicy; 3] = [PoolPolicy::Library, PoolPolicy::Driver, PoolPolicy::Unpooled];
 
-/// A failure: the driver's code, the kind of error, and whether work is pending at the time.
+/// A failure: the driver's code, the kind of error that you get, and whether work is pending at that time.
 type Failure = (u32, ErrorKind, bool);
 
-/// Failures with a code that makes the library free memory and retry, without and with pending work, and with an
-/// unknown code.
+/// If memory runs out, the library frees some and tries again. We test that with and without pending work. The last
+/// code is unknown.
 const FAILURES: [Failure; 3] = [
     (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory, false),
     (codes::OUT_OF_MEMORY, ErrorKind::OutOfMemory, true),
     (123_456, ErrorKind::Driver, true),
 ];
 
-/// The time that other threads may take to drop their handles.
+/// How long other threads may take to drop their handles.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns whether a call gives something back; if such a call fails, its object stays.
+/// Returns true if a call gives something back to the driver. If such a call fails, its object stays.
 fn gives_back(call: &str) -> bool {
     ["Free", "Destroy", "Unload", "Unregister"].iter().any(|word| call.contains(word))
         && !call.contains("Async")
@@ -57,7 +57,8 @@ fn play(fake: &'static Fake, policy: PoolPolicy, scene: Scene, (code, kind, put_
         recorder.put_off();
     }
     let open = || Stage::open(&recorder, fake, policy).unwrap();
-    // Threads of the library drop what belongs to the program, and a future's event once it is noticed that the future is gone.
+    // Threads of the library drop what belongs to you. They also drop a future's event, but only once they notice that
+    // the future is gone.
     let wait_until_gone = |before, allowed, what: &str| {
         let start = Instant::now();
         while left(before, recorder.live()) > allowed {

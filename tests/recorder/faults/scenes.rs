@@ -1,5 +1,5 @@
-//! Scenes that together make every call of the API that reaches a driver. A scene returns its result, which is the same
-//! each time it is played on a stage, even if it failed the time before.
+//! Together these scenes make every call of the API that reaches a driver. If you play a scene again on the same stage,
+//! it must return the same result, even if it failed before.
 
 use gpustream::hal::{DefaultStream, StreamOptions, WaitPolicy};
 use gpustream::half::f16;
@@ -23,7 +23,7 @@ fn numbers(len: usize) -> Vec<u32> {
     (0..len as u32).collect()
 }
 
-/// Opens the device again and closes that handle: nothing of it is left in the end.
+/// Opens the device again and closes that handle, so nothing of it may be left.
 pub(crate) fn opening(it: &mut Stage) -> Result<u64> {
     let device = Device::open_with(it.fake.name, it.options)?;
     let stream = device.stream()?;
@@ -94,7 +94,8 @@ pub(crate) fn device_memory(it: &mut Stage) -> Result<u64> {
     Ok(got)
 }
 
-/// Allocates under a limit, so that ranges in use pass to other streams, and slabs of one kind make room for another.
+/// Allocates under a limit. So memory that is in use must go to another stream, and slabs of one kind must make room
+/// for another kind.
 pub(crate) fn scarce_memory(it: &mut Stage) -> Result<u64> {
     let device = Device::open_with(it.fake.name, it.options.memory_limit(4 * MIB as u64))?;
     let (a, b) = (device.stream()?, device.stream()?);
@@ -121,7 +122,7 @@ pub(crate) fn scarce_memory(it: &mut Stage) -> Result<u64> {
     }
 }
 
-/// Copies arrays, makes textures and surfaces of them, and drops all of it. HIP's device has none.
+/// Copies arrays, makes textures and surfaces of them, and drops everything. The fake HIP device has none.
 pub(crate) fn arrays(it: &mut Stage) -> Result<u64> {
     if !it.device.info().features.textures {
         return Ok(0);
@@ -187,7 +188,7 @@ pub(crate) fn short_copies(it: &mut Stage) -> Result<u64> {
     Ok(sum(&got) + sum(&it.b.download(&copy)?) + sum(&it.host.read()?))
 }
 
-/// Copies enough for several threads, and more than may be under way at once.
+/// Copies so much that several threads work on it, and that not all of it may be under way at once.
 pub(crate) fn long_copies(it: &mut Stage) -> Result<u64> {
     let device = Device::open_with(it.fake.name, it.options.staging_ring(MIB))?;
     let stream = device.stream()?;
@@ -269,7 +270,7 @@ pub(crate) fn pipelines(it: &mut Stage) -> Result<u64> {
     Ok(sum(&output) + total)
 }
 
-/// Runs a pipeline in place, and generates; the stage keeps the pipeline.
+/// Runs a pipeline in place, and generates. The stage keeps the pipeline.
 pub(crate) fn pipelines_in_place(it: &mut Stage) -> Result<u64> {
     let kernel = &it.kernel;
     let mut second = it.device.pinned_from(&numbers(N))?;
@@ -295,7 +296,7 @@ pub(crate) fn pipelines_in_place(it: &mut Stage) -> Result<u64> {
     Ok(total)
 }
 
-/// Runs that are recorded, repeated, changed, cut and of another course.
+/// Runs a step that is recorded, repeated, changed, cut, and then takes another course.
 pub(crate) fn replayed_steps(it: &mut Stage) -> Result<u64> {
     let sizes = [0, 8].map(|offset| ParamInfo { offset, size: 8 });
     let kernel = load_module(it.fake, &it.device)?.kernel_with("increment", &sizes)?;
@@ -318,7 +319,7 @@ pub(crate) fn replayed_steps(it: &mut Stage) -> Result<u64> {
     Ok(sum(&it.a.download(&it.x)?) + sum(&it.b.download(&it.y)?))
 }
 
-/// Conditions, captured and built. The fakes never run a body.
+/// Captures conditions and builds them. The fakes never run a body.
 pub(crate) fn conditions(it: &mut Stage) -> Result<u64> {
     if !it.device.info().features.conditional_nodes {
         return Ok(0);
@@ -338,7 +339,7 @@ pub(crate) fn conditions(it: &mut Stage) -> Result<u64> {
     })?;
     captured.launch(&it.a)?;
     let mut builder = it.device.graph_builder()?;
-    // A builder goes on after a failed call.
+    // You can go on with a builder after a call has failed.
     let first = builder.node(&[], &mut nested).or_else(|_| builder.node(&[], &mut nested))?;
     builder.node(&[first], |s| increment(kernel, s, ONE, x))?;
     builder.build()?.launch(&it.b)?;
@@ -361,7 +362,7 @@ pub(crate) fn kernels(it: &mut Stage) -> Result<u64> {
     Ok(sum(&it.b.download(&it.x)?))
 }
 
-/// Makes conversions: the fake's kernels do nothing, so the result is the memory's earlier contents.
+/// Converts. The fake's kernels do nothing, so we get what was in the memory before.
 pub(crate) fn conversions(it: &mut Stage) -> Result<u64> {
     let convert = match Convert::load(&it.device) {
         // There is neither an image nor a compiler.
@@ -384,7 +385,7 @@ pub(crate) fn captures(it: &mut Stage) -> Result<u64> {
     it.captured.launch(b)?;
     let (x, y, host) = (&mut it.x, &mut it.y, &mut it.host);
     let mut forked = it.a.capture(|s| {
-        // A capture goes on after a failed call.
+        // You can go on with a capture after a call has failed.
         increment(kernel, s, ONE, x).or_else(|_| increment(kernel, s, ONE, x))?;
         b.wait(&s.record()?)?;
         increment(kernel, b, ONE, y)?;
@@ -412,7 +413,7 @@ pub(crate) fn allocations_inside_recordings(it: &mut Stage) -> Result<u64> {
     let x = &mut it.x;
     let graph = a.capture(|s| {
         for value in 0..3 {
-            // A capture goes on after a failed call.
+            // You can go on with a capture after a call has failed.
             let mut temporary = s.full(200, value).or_else(|_| s.full(200, value))?;
             increment(kernel, s, ONE, &mut temporary)?;
             s.copy(&temporary, &mut x.slice_mut(..200)?)?;
@@ -448,7 +449,7 @@ pub(crate) fn built_graphs(it: &mut Stage) -> Result<u64> {
     let fill = builder.node(&[child], |s| s.fill(&mut it.y.slice_mut(..7)?, 4))?;
     builder.node(&[fill], |s| s.host_fn_repeat(|| ()))?;
     if it.device.info().features.cooperative_launch {
-        // The builder stays usable, and the failed node is not in the graph.
+        // You can still use the builder, and the failed node is not in the graph.
         let mut add = || {
             let launch = ONE.cooperative(true);
             builder.node(&[fill], |s| increment(&it.kernel, s, launch, &mut it.x.slice_mut(..5)?))
@@ -492,7 +493,7 @@ pub(crate) fn peers(it: &mut Stage) -> Result<u64> {
     let event = other.stream.record()?;
     it.b.wait(&event)?;
     it.b.copy(&other.x, &mut it.y)?;
-    // The stream uses the other device's memory, which is out of reach if it comes from the driver's pool.
+    // The stream uses the other device's memory. It cannot access that if the memory comes from the driver's pool.
     match it.a.fill(&mut other.x.slice_mut(..9)?, 8) {
         Err(error) if error.kind() == ErrorKind::DeviceMismatch => {}
         outcome => outcome?,

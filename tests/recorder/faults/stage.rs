@@ -1,4 +1,4 @@
-//! The stage of a scene: opened fake devices, and objects made before anything fails.
+//! What a scene finds: opened fake devices, and objects that were made before anything fails.
 
 use gpustream::{
     Buffer, Device, DeviceOptions, Graph, Kernel, Node, Pinned, Pipeline, PoolPolicy, Result, Stream,
@@ -7,7 +7,7 @@ use recorder::Recorder;
 
 use crate::fakes::{Fake, ONE, increment, load_kernel, run_kernel};
 
-/// Elements of each of the stage's buffers.
+/// Elements in each buffer of the stage.
 pub(crate) const N: usize = 300;
 
 pub(crate) struct Stage {
@@ -29,7 +29,7 @@ pub(crate) struct Stage {
     pub(crate) pipeline: Pipeline<'static>,
 }
 
-/// A second device that the first can reach.
+/// A second device that the first one can access.
 pub(crate) struct Other {
     pub(crate) stream: Stream,
     pub(crate) x: Buffer<u32>,

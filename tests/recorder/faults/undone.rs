@@ -14,8 +14,8 @@ fn on_both(scene: impl Fn(&Recorder, Device)) {
     on_each(|fake, recorder| scene(recorder, Device::open(fake.name).unwrap()));
 }
 
-/// The last handle is dropped while work is pending, and the driver refuses to wait for the stream: the library waits
-/// for the device instead.
+/// You drop the last handle while work is pending, and the driver refuses to wait for the stream. Then the library must
+/// wait for the whole device instead.
 #[test]
 fn a_device_is_closed_only_when_its_work_is_done() {
     on_both(|recorder, device| {
@@ -49,7 +49,8 @@ fn a_refused_host_closure_is_dropped() {
     });
 }
 
-/// The operation's first copy is already in the driver's graph, and the closure ignores the error.
+/// The operation's first copy is already in the driver's graph, and the closure ignores the error. So the graph must
+/// keep the memory of that copy.
 #[test]
 fn a_graph_owns_what_a_failed_operation_left_in_it() {
     on_both(|recorder, device| {
@@ -73,7 +74,8 @@ fn a_graph_owns_what_a_failed_operation_left_in_it() {
     });
 }
 
-/// Dropping the graph asks all streams of its device for their progress, including the one that refused.
+/// When you drop a graph, the library asks all streams of the device how far they are. One of them is the stream that
+/// has just refused the closure.
 #[test]
 fn a_host_closure_that_the_driver_refuses_may_own_a_graph() {
     on_both(|recorder, device| {

@@ -1,4 +1,5 @@
-//! What the threads do: one action for each kind of thing that the library hands out, each of which checks its result.
+//! What the threads do. There is an action for each kind of object that the library hands out, and each action checks
+//! its result.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,19 +15,19 @@ use gpustream::{
 
 use crate::kernels::Kernels;
 
-/// Elements of the buffers that stay.
+/// Elements of the buffers that a worker keeps.
 const N: usize = 5000;
-/// The most pieces of memory, and graphs, that a thread keeps.
+/// How many graphs and how many pieces of memory a thread may keep.
 const KEPT: usize = 12;
 const ONE: Launch = Launch::new([1; 3], [1; 3]);
-/// An address that no process has mapped.
+/// No process has memory at this address.
 const NOWHERE: usize = 0x0dea_d000_0000;
-/// The time that a child has.
+/// How long a child may take.
 pub(crate) const CHILD: Duration = Duration::from_secs(120);
 
 /// The objects that all threads use at once.
 pub(crate) struct Shared {
-    /// The name that further handles are opened by.
+    /// The name under which the device can be opened again.
     pub(crate) name: String,
     pub(crate) device: Device,
     kernels: Kernels,
@@ -64,7 +65,7 @@ pub(crate) struct Worker<'a> {
     state: u32,
 }
 
-/// An action, and how often it comes.
+/// An action, and how often it comes up.
 pub(crate) struct Action {
     pub(crate) name: &'static str,
     weight: usize,
@@ -124,7 +125,7 @@ impl<'a> Worker<'a> {
         &shared.streams[self.random(shared.streams.len())]
     }
 
-    /// Chooses the next of these actions, of which there is one.
+    /// Chooses one of these actions at random, by weight. There must be at least one.
     pub(crate) fn choose(&mut self, among: &[usize]) -> usize {
         let mut at = self.random(among.iter().map(|&number| ACTIONS[number].weight).sum());
         let hit = |&&number: &&usize| {
@@ -136,7 +137,7 @@ impl<'a> Worker<'a> {
         among.iter().find(hit).copied().unwrap_or(0)
     }
 
-    /// Does an action; returns whether the device has what the action is about.
+    /// Does an action. Returns false if the device lacks the ability.
     pub(crate) fn act(&mut self, number: usize) -> Result<bool> {
         match (ACTIONS[number].act)(self) {
             Ok(()) => Ok(true),
@@ -146,7 +147,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Whether the device lacks the ability.
+/// Returns true if the device lacks the ability.
 fn lacks(error: &anyhow::Error) -> bool {
     error.downcast_ref::<gpustream::Error>().is_some_and(|error| error.kind() == ErrorKind::Unsupported)
 }
@@ -198,7 +199,7 @@ fn captures(w: &mut Worker<'_>) -> Result<()> {
         side.wait(&own.record()?)?;
         shared.kernels.step(side, &mut *x, value, N)?;
         own.wait(&side.record()?)?;
-        // Memory of the graph's own.
+        // This memory belongs to the graph.
         let mut inside = own.alloc::<u32>(N)?;
         own.copy(&*x, &mut inside)?;
         own.copy(&inside, &mut *host)
@@ -280,7 +281,7 @@ fn loops(w: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Pieces of all sizes, each of which has its place, so that what is in use in all does not wander.
+/// Keeps memory of all sizes. Each size has its own place, so that the memory in use settles instead of wandering.
 fn pools(w: &mut Worker<'_>) -> Result<()> {
     let (s, place) = (w.any_stream(), w.random(KEPT));
     let size = 1 << (place + 9);
@@ -356,7 +357,7 @@ fn host_functions(w: &mut Worker<'_>) -> Result<()> {
 fn flags(w: &mut Worker<'_>) -> Result<()> {
     let (flag, other) = (w.shared.device.flag()?, w.shared.device.flag()?);
     w.own.wait_flag(&flag, WaitValue::Equal(1))?;
-    // Before any other call, which may wait until the device is idle.
+    // Set this before you make any other call, because that call may wait until the device is idle.
     flag.set(1);
     w.own.set_flag(&other, 7)?;
     w.own.synchronize()?;
@@ -430,7 +431,7 @@ fn modules(w: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Another handle of the device, with a pool, a module, a graph and a trace of its own.
+/// Opens another handle of the device, with its own pool, module, graph and trace.
 fn handles(w: &mut Worker<'_>) -> Result<()> {
     let value = w.state;
     let device = Device::open(&w.shared.name)?;
@@ -448,7 +449,7 @@ fn handles(w: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Calls that are refused, and errors that are read.
+/// Makes calls that must be refused, and reads their errors.
 fn refusals(w: &mut Worker<'_>) -> Result<()> {
     let s = w.any_stream();
     let refused = [
@@ -464,13 +465,13 @@ fn refusals(w: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Another process whose kernel fails.
+/// Starts another process whose kernel fails. That must not disturb this one.
 fn children(w: &mut Worker<'_>) -> Result<()> {
     let fault = if w.random(2) == 0 { Fault::Address } else { Fault::Trap };
     let program: PathBuf = std::env::current_exe()?;
     let mut command = Command::new(program);
     command.args(["--device", &w.shared.name, "--fault", fault.name()]);
-    // Drivers and the C library write about faults.
+    // We drop what drivers and the C library write about the fault.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().context("starting a child")?;
     let deadline = Instant::now() + CHILD;
@@ -493,7 +494,7 @@ fn children(w: &mut Worker<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The way in which a child's kernel fails.
+/// How a child's kernel fails.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Fault {
     /// It writes to an address without memory.
@@ -511,7 +512,8 @@ impl Fault {
     }
 }
 
-/// A child's part: a fault beside other work, which every wait reports, and the end of everything afterwards.
+/// What a child does: it causes a fault while other work is pending. Every wait must report the fault, and then
+/// everything must still end.
 pub(crate) fn fault(name: &str, fault: Fault) -> Result<()> {
     let shared = Shared::new(name)?;
     let mut worker = Worker::new(&shared, 1)?;

@@ -1,4 +1,4 @@
-//! The picture of a run: a line for each quantity, below each other, on one axis of time.
+//! Draws the picture of a run: a line for each quantity, one below the other, over the same time axis.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use crate::sample::Series;
 use crate::trend::Trend;
 
 const WIDTH: f64 = 960.0;
-/// The place of a panel's left end, which has the labels in front.
+/// The left end of a panel. The labels are to the left of it.
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
 const PANEL: f64 = 118.0;
-/// The height of a panel's line.
+/// How high a panel's line is.
 const PLOT: f64 = 78.0;
 
 /// A quantity with its samples.
@@ -20,7 +20,7 @@ pub(crate) struct Line<'a> {
     pub(crate) trend: &'a Trend,
 }
 
-/// Draws the lines of a run of so many minutes as SVG.
+/// Draws the lines of a run that took this many minutes, as SVG.
 pub(crate) fn draw(title: &str, minutes: f64, lines: &[Line<'_>]) -> String {
     let height = 70.0 + PANEL * lines.len() as f64;
     let mut svg = format!(

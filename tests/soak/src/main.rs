@@ -1,8 +1,9 @@
 //! Does everything at once for a long time, and watches whether the process grows.
 //!
-//! Threads share a device and do random actions (`actions`), each of which checks its result. Meanwhile this thread samples
-//! what the process holds (`sample`). At the end it compares the second half of the run with the first (`trend`), writes the
-//! samples as `soak.csv` and their picture as `soak.svg`, and exits with 1 if something grew or went wrong.
+//! Threads share a device and do random actions (`actions`), and each action checks its result. Meanwhile the main
+//! thread samples what the process holds (`sample`). At the end it compares the second half of the run with the first
+//! (`trend`). It writes the samples to `soak.csv` and their picture to `soak.svg`, and exits with 1 if something grew
+//! or went wrong.
 
 mod actions;
 mod chart;
@@ -27,7 +28,6 @@ use crate::chart::{Line, draw};
 use crate::sample::{SERIES, Series, Values};
 use crate::trend::Trend;
 
-/// The kernels of `soak.cu`.
 mod kernels {
     gpustream::include_kernels!("soak");
 }
@@ -58,7 +58,8 @@ struct Args {
     fault: Option<Fault>,
 }
 
-/// The most samples, at equal distances. The slopes between all pairs of them are looked at.
+/// The most samples that a run takes, at equal intervals. `trend` looks at each pair of them, so the work grows with
+/// the square.
 const SAMPLES: f64 = 1200.0;
 
 fn main() -> ExitCode {
@@ -76,22 +77,23 @@ fn main() -> ExitCode {
     }
 }
 
-/// An action of a thread that takes longer hangs.
+/// If an action takes longer than this, it hangs.
 const HANG: Duration = CHILD.saturating_mul(2);
 
-/// The figures that all threads write.
+/// What all threads report.
 #[derive(Default)]
 struct Progress {
     ends: AtomicBool,
     done: [AtomicU64; ACTIONS.len()],
     lacking: [AtomicBool; ACTIONS.len()],
-    /// What each thread does, and since when; `None` once it has ended.
+    /// What each thread is doing, and since when; `None` once it has ended.
     now: Vec<Mutex<Option<(usize, Instant)>>>,
     failure: Mutex<Option<anyhow::Error>>,
 }
 
 impl Progress {
-    /// Aborts the process if a thread hangs, since nothing else would end it. A debugger sees the threads.
+    /// Aborts the process if a thread hangs, because nothing else would end it. You can then look at the threads in a
+    /// debugger.
     fn check(&self) {
         for (id, now) in self.now.iter().enumerate() {
             if let Some((action, since)) = *lock(now)
@@ -157,7 +159,7 @@ fn run(args: &Args) -> Result<()> {
     judge(&title, &args.out.join("soak.svg"), &samples)
 }
 
-/// Does actions until the end.
+/// Does actions until the run ends.
 fn work(shared: &Shared, id: u32, among: &[usize], pause: Duration, progress: &Progress) -> Result<()> {
     let mut worker = Worker::new(shared, id)?;
     while !progress.ends.load(Ordering::Relaxed) {
@@ -173,19 +175,20 @@ fn work(shared: &Shared, id: u32, among: &[usize], pause: Duration, progress: &P
     Ok(())
 }
 
-/// A sample, with the seconds since the begin and the actions so far.
+/// A sample, with the seconds since the start and the actions so far.
 struct Sample {
     at: f64,
     actions: u64,
     values: Values,
 }
 
-/// Samples what the process holds until the end. The file has what was seen also if the process does not get there.
+/// Samples what the process holds until the run ends. Each sample goes to the file at once, so you have them even if
+/// the process dies.
 fn watch(minutes: f64, shared: &Shared, progress: &Progress, csv: &mut File) -> Result<Vec<Sample>> {
     let (start, seconds) = (Instant::now(), minutes * 60.0);
     let step = Duration::from_secs_f64((seconds / SAMPLES).max(0.1));
     let on_terminal = std::io::stderr().is_terminal();
-    // The list must not look like a leak.
+    // We reserve the whole list now. If it grew, it would look like a leak.
     let mut samples = Vec::with_capacity(SAMPLES as usize + 1);
     while start.elapsed().as_secs_f64() < seconds && !progress.ends.load(Ordering::Relaxed) {
         thread::sleep(step);
@@ -212,7 +215,7 @@ fn watch(minutes: f64, shared: &Shared, progress: &Progress, csv: &mut File) -> 
     Ok(samples)
 }
 
-/// Makes the file of samples, with the names of its columns.
+/// Makes the file of samples, and writes the names of its columns.
 fn csv(path: &Path) -> Result<File> {
     let mut file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     write!(file, "seconds,actions")?;

@@ -1,4 +1,4 @@
-//! What the process holds at one time.
+//! What the process holds at one moment.
 
 use std::fs;
 use std::path::Path;
@@ -9,17 +9,17 @@ use gpustream::Device;
 pub(crate) struct Series {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
-    /// The growth that always counts as none.
+    /// Growth up to this never counts.
     pub(crate) floor: f64,
 }
 
 const MIB: f64 = 1_048_576.0;
 
-/// The quantities of a sample, in its order.
+/// The quantities of a sample, in this order.
 pub(crate) const SERIES: [Series; 8] = [
     Series { name: "resident memory", unit: "MiB", floor: 2.0 },
     Series { name: "heap in use", unit: "MiB", floor: 0.25 },
-    // A thread has about seven, and the device starts threads as they are needed.
+    // A thread has about seven, and the device may still start threads if it needs them.
     Series { name: "mappings", unit: "", floor: 16.0 },
     Series { name: "descriptors", unit: "", floor: 1.0 },
     Series { name: "threads", unit: "", floor: 1.0 },
@@ -28,14 +28,14 @@ pub(crate) const SERIES: [Series; 8] = [
     Series { name: "device memory taken, by the driver", unit: "MiB", floor: 4.0 },
 ];
 
-/// A quantity at a time; `None` if the system or the device does not tell.
+/// The quantities at one moment. One is `None` if the system or the device does not report it.
 pub(crate) type Values = [Option<f64>; SERIES.len()];
 
 /// Reads all quantities.
 pub(crate) fn read(device: &Device) -> Values {
     let stats = device.memory_stats();
     let pinned = device.pinned_stats();
-    // The CPU's device has the memory of the whole machine, which says nothing about this process.
+    // The CPU device reports the memory of the whole machine, so the figure says nothing about this process.
     let on_gpu = device.info().backend != gpustream::BackendName::CPU;
     let taken =
         device.memory().ok().filter(|_| on_gpu).map(|memory| (memory.total - memory.free) as f64 / MIB);
@@ -55,7 +55,7 @@ fn entries(folder: impl AsRef<Path>) -> Option<f64> {
     Some(fs::read_dir(folder).ok()?.count() as f64)
 }
 
-/// Returns the bytes of memory that are the process's own and in the machine's.
+/// Returns the process's resident bytes.
 fn resident() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

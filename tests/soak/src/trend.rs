@@ -1,21 +1,23 @@
-//! Whether a quantity grows.
+//! Decides whether a quantity grows.
 //!
-//! The first half of the run is for warming up: caches fill, and pools find their size. The quantity grows if it does so within
-//! the second half, and the second half is above the first. All figures are medians, since single samples jump: a device
-//! may just be open, or a child running.
+//! The first half of a run is for warming up, because caches fill and pools find their size. We say that a quantity
+//! grows if it rises within the second half, and if the second half is also above the first. All figures are medians,
+//! because a single sample can jump: a device may just be open, or a child may be running.
 
-/// What the samples of a quantity say.
+/// What the samples say about a quantity.
 pub(crate) struct Trend {
-    /// The medians of both halves.
+    /// The median of each half.
     pub(crate) halves: [f64; 2],
-    /// The growth in the second half, by the median of the slopes between any two samples (Theil and Sen).
+    /// How much the quantity grew in the second half: the median of the slopes between any two samples (Theil and Sen),
+    /// times the length of the half.
     pub(crate) growth: f64,
-    /// The growth within the second half that counts as none.
+    /// Growth within the second half that we still ignore.
     pub(crate) limit: f64,
 }
 
 impl Trend {
-    /// Judges samples at equal distances. Below `floor`, or a fiftieth of the first half's median, nothing counts as growth.
+    /// Judges samples that were taken at equal intervals. We ignore growth up to `floor`, or up to a fiftieth of the
+    /// first half's median if that is more.
     pub(crate) fn of(values: &[f64], floor: f64) -> Self {
         let (first, second) = values.split_at(values.len() / 2);
         let halves = [median(first.to_vec()), median(second.to_vec())];
@@ -32,7 +34,7 @@ impl Trend {
     }
 }
 
-/// Returns the median; zero of nothing.
+/// Returns the median, or zero if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -42,7 +44,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 mod tests {
     use super::Trend;
 
-    /// A quantity that jumps by up to `noise`, always in the same way.
+    /// Samples of a quantity that jumps by up to `noise`, the same way in each run.
     fn samples(noise: f64, at: impl Fn(f64) -> f64) -> Vec<f64> {
         let mut state = 1_u32;
         let mut random = || {
@@ -58,14 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_warming_up_are_no_growth() {
+    fn noise_and_warming_up_are_not_growth() {
         assert!(!Trend::of(&samples(40.0, |_| 50.0), 1.0).grows());
         assert!(!Trend::of(&samples(2.0, |time| 50.0 - 40.0 * (-20.0 * time).exp()), 1.0).grows());
         assert!(!Trend::of(&samples(2.0, |time| 50.0 - 10.0 * time), 1.0).grows());
     }
 
     #[test]
-    fn step_in_the_second_half_alone_is_no_slope() {
+    fn single_step_in_the_second_half_is_not_growth() {
         assert!(!Trend::of(&samples(0.1, |time| if time > 0.9 { 60.0 } else { 50.0 }), 1.0).grows());
     }
 

@@ -1,5 +1,6 @@
-//! A model of a driver that keeps only order: streams, events and captures; it copies nothing. Work runs when a thread
-//! waits for it. A call that would break a capture, or be recorded by mistake, panics.
+//! A model of a driver that knows streams, events and captures. It copies nothing, because these tests only ask about
+//! order. Work runs only when a thread waits for it, so that you see if a wait is missing. The model panics at a call
+//! that would break a capture or would be recorded by mistake.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,20 +12,19 @@ use gpustream::hal::{
 use gpustream_hal::noop::{Call, Model, Noop};
 use shuttle::sync as model;
 
-/// An operation of a stream.
 #[derive(Clone, Debug)]
 enum Work {
-    /// A fill with this value, or a copy: [`COPY`].
+    /// A fill with this value, or a copy if the value is [`COPY`].
     Step(u32),
-    /// A wait for another stream's first operations: the stream, and their number.
+    /// A wait for another stream: its key, and how many of its operations must have run.
     After(usize, usize),
     Graph(Vec<u32>),
 }
 
-/// The value that stands for a copy among the steps.
+/// The value that stands for a copy.
 pub(crate) const COPY: u32 = u32::MAX;
 
-/// Returns the value that stands for an operation among the steps.
+/// Returns the value that stands for an operation.
 fn step_of(work: &Operation<'_>) -> u32 {
     match work {
         Operation::Fill(fill) => fill.pattern.value(),
@@ -38,7 +38,7 @@ fn step_of(work: &Operation<'_>) -> u32 {
 #[derive(Default)]
 struct Queue {
     work: Vec<Work>,
-    /// The number of operations that have run.
+    /// How many operations have run.
     done: usize,
     capture: Option<usize>,
 }
@@ -46,7 +46,7 @@ struct Queue {
 #[derive(Clone, Copy)]
 enum Recorded {
     Never,
-    /// The event is reached after this many operations of a stream.
+    /// The event is reached after this many operations of this stream.
     At(usize, usize),
     In(usize),
 }
@@ -55,16 +55,16 @@ enum Recorded {
 struct World {
     streams: HashMap<usize, Queue>,
     events: HashMap<usize, Recorded>,
-    /// The steps of each capture; an ended capture is a graph.
+    /// The steps of each capture. When a capture has ended it is a graph.
     captures: HashMap<usize, Vec<u32>>,
     ended: Vec<usize>,
-    /// Executables that are being launched at this moment.
+    /// Executables that a thread is launching at this moment, so that we see if two threads launch the same one.
     launching: HashSet<usize>,
     next: usize,
     steps: Vec<u32>,
-    /// Whether a capture forbids the use of events that were recorded on its streams before, as in HIP.
+    /// As on HIP, a capture breaks if you use events that were recorded on its streams before.
     closes_events: bool,
-    /// Host memory that the library allocated; operations here never touch its contents.
+    /// Host memory that the library allocated. The operations of the model never touch its contents.
     pinned: Vec<Vec<u128>>,
 }
 
@@ -78,7 +78,7 @@ impl World {
         self.streams.get_mut(&stream.0).expect("a live stream")
     }
 
-    /// Whether a capture forbids the use of an event.
+    /// Returns true if a capture forbids the use of an event.
     fn is_closed(&self, event: RawEvent) -> bool {
         self.closes_events
             && matches!(self.events[&event.0], Recorded::At(stream, _) if self.streams[&stream].capture.is_some())
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Runs a stream's first `until` operations, and those they wait for.
+    /// Runs the first `until` operations of a stream, and whatever they wait for.
     fn run(&mut self, stream: usize, until: usize) {
         while let Some(queue) = self.streams.get_mut(&stream).filter(|queue| queue.done < until) {
             let work = queue.work[queue.done].clone();
@@ -111,15 +111,15 @@ impl World {
     }
 }
 
-/// The room that a driver has for launches of graphs.
+/// The driver's room for launches of graphs. If it is full, a launch blocks.
 #[derive(Default)]
 struct Room {
     is_full: bool,
-    /// Whether a launch waits for room.
+    /// A launch is blocked.
     is_waited_for: bool,
 }
 
-/// A context of the driver. Devices opened on it share its streams.
+/// A context of the driver. Devices that are opened on it share its streams.
 #[derive(Clone, Default)]
 pub(crate) struct Driver(Arc<Mutex<World>>, Arc<(model::Mutex<Room>, model::Condvar)>);
 
@@ -146,14 +146,15 @@ impl Driver {
         RawStream(stream)
     }
 
-    /// Returns whether each operation of one stream is ordered with each of the other, by waits for each other.
+    /// Returns true if each operation of one stream is ordered with each operation of the other, because of waits
+    /// between them.
     pub(crate) fn are_ordered(&self, [a, b]: [RawStream; 2]) -> bool {
         let world = &*self.0.lock().unwrap();
         let operations = |stream: RawStream| {
             let work = world.streams[&stream.0].work.iter().enumerate();
             work.filter(|(_, work)| !matches!(work, Work::After(..))).map(|(place, _)| place)
         };
-        // Whether what `stream` does at a place comes after what `other` does at a place.
+        // Returns true if `stream`'s operation at `place` comes after `other`'s operation at `before`.
         let follows = |(stream, place): (RawStream, usize), (other, before): (RawStream, usize)| {
             let earlier = &world.streams[&stream.0].work[..place];
             earlier
@@ -163,18 +164,18 @@ impl Driver {
         operations(a).all(|x| operations(b).all(|y| follows((a, x), (b, y)) || follows((b, y), (a, x))))
     }
 
-    /// Returns the number of operations that have not run.
+    /// Returns how many operations have not run.
     pub(crate) fn pending(&self) -> usize {
         let world = &*self.0.lock().unwrap();
         world.streams.values().map(|queue| queue.work.len() - queue.done).sum()
     }
 
-    /// Takes the room for launches of graphs away, or gives it back.
+    /// Takes away the room for launches of graphs, or gives it back.
     pub(crate) fn set_full(&self, is_full: bool) {
         self.change_room(|room| room.is_full = is_full);
     }
 
-    /// Waits until a thread's launch waits for room.
+    /// Waits until a launch is blocked.
     pub(crate) fn until_waited_for(&self) {
         self.wait_for_room(|room| room.is_waited_for);
     }
@@ -194,7 +195,7 @@ impl Driver {
         self.0.lock().unwrap().steps.clone()
     }
 
-    /// Runs all operations and returns the steps in the order in which they ran.
+    /// Runs all operations, and returns all steps in the order of their runs.
     pub(crate) fn steps(&self) -> Vec<u32> {
         let world = &mut *self.0.lock().unwrap();
         let all: Vec<_> = world.streams.iter().map(|(&stream, queue)| (stream, queue.work.len())).collect();
@@ -290,7 +291,7 @@ unsafe impl Model for Driver {
                 Recorded::At(stream, until) => {
                     let is_reached = world.streams[&stream].done >= until;
                     if world.closes_events {
-                        // There the library may wait by asking until the work has run.
+                        // On such a driver the library may wait by asking again and again, so the work has to run here.
                         world.run(stream, until);
                     }
                     usize::from(is_reached)
