@@ -132,7 +132,7 @@ fn write_load(
     let device = renamed(device, &unit.source.path, &unit.headers);
     let source = format!("{device}{}", assertions(unit, &file_name(unit)));
     write_if_changed(&sources.join("kernel.cu"), source.as_bytes())?;
-    text.push_str(&format!("        const SOURCE: __gpustream::Source<'static> = __gpustream::Source {{\n            name: {:?},\n            \
+    text.push_str(&format!("        const SOURCE: __gpustream::codegen::Source<'static> = __gpustream::codegen::Source {{\n            name: {:?},\n            \
          text: include_str!(\"{name}.source/kernel.cu\"),\n            headers: &[\n",
         file_name(unit)
     ));
@@ -166,19 +166,19 @@ fn write_load(
 
     // If a file is only for some backends, its source would not compile for the others.
     let source = match &unit.only {
-        None => "Some(SOURCE)".to_owned(),
+        None => "Some(&SOURCE)".to_owned(),
         Some(only) => {
             let names: Vec<_> = only.iter().map(|backend| backend.name()).collect();
-            format!("{names:?}.contains(&device.info().backend).then_some(SOURCE)")
+            format!("{names:?}.contains(&device.info().backend).then_some(&SOURCE)")
         }
     };
     if kernels.iter().any(|kernel| !kernel.params.is_empty()) {
         text.push_str("        use __gpustream::codegen::param;\n");
     }
-    text.push_str(&format!("        let source = __gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, source: {source}, globals: &[{}] }};\n        \
+    text.push_str(&format!("        let source = __gpustream::ModuleSource {{ name: {name:?}, images: IMAGES, globals: &[{}] }};\n        \
          let variables = __gpustream::codegen::Variables {{ unlisted: &{unlisted:?}, read_only: &{:?} }};\n        \
          // SAFETY: the images are those that were built from the source, as their checksums show.\n        let module = \
-         __gpustream::__generated!(unsafe {{ __gpustream::codegen::load(device, &source, &CHECKSUMS, &variables) }})?;\n        Ok(Self {{\n",
+         __gpustream::__generated!(unsafe {{ __gpustream::codegen::load(device, &source, {source}, &CHECKSUMS, &variables) }})?;\n        Ok(Self {{\n",
         globals::list(&unit.module),
         unit.module.read_only
     ));
