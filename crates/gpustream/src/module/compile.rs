@@ -44,9 +44,8 @@ impl Device {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// What you write is compiled as C++17 for this device. The compilers bring their own headers, and NVRTC the toolkit's if
-    /// we find it. The images are kept on disk, so a second run of your program loads them without a compiler's work: see
-    /// `GPUSTREAM_CACHE_DIR`.
+    /// The text is compiled as C++17 for this device. NVRTC also finds the headers of the CUDA toolkit if one is installed. We
+    /// keep the images on disk (`GPUSTREAM_CACHE_DIR`), so the next run of your program only loads them.
     ///
     /// Compiling runs nothing on the device, so it is safe. Launching is not, because no contract says what the text touches.
     pub fn compile(&self, text: &str) -> Compile {
@@ -79,14 +78,15 @@ pub struct Compile {
 }
 
 impl Compile {
-    /// Sets the name by which the compiler's messages and our errors call the text; otherwise `source.cu`. It need not exist.
+    /// Sets the text's name in the compiler's messages and in our errors, instead of `source.cu`. There need not be such a file,
+    /// but the rules for the names of headers hold.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
     /// Adds a header, which the text and other headers include by this name: `"tile.cuh"` for `#include "tile.cuh"`. A name may
-    /// have folders, but not `..`, because some compilers write the headers into a folder.
+    /// have folders, but not `..`, because HIPRTC writes each header as a file of that name below a folder of its own.
     pub fn header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
         self
@@ -106,10 +106,10 @@ impl Compile {
         self
     }
 
-    /// Compiles the text, or finds its image in the cache, and loads it. Blocks until that is done, which may be seconds. A
-    /// stream that is being captured is no hindrance: nothing of this is recorded.
+    /// Compiles the text, or finds its image in the cache, and loads it. Blocks until that is done, which may take seconds. You
+    /// may call this inside a capture, because nothing of it is recorded.
     ///
-    /// Variables that kernels may write order all launches of the module, as in [`Device::load_module`]; see the guide on
+    /// If kernels may write a variable, launches of the module never overlap: see the guide on
     /// [variables](crate::guide::writing_kernels#variables).
     ///
     /// # Errors
@@ -217,7 +217,8 @@ impl Compile {
     }
 }
 
-/// Returns true if a name can stand in `#include "…"`, and leads to no place outside of a folder.
+/// Returns true if a name can stand in `#include "…"`, and if a compiler that writes a file of that name below a folder stays in
+/// that folder.
 fn is_file_name(name: &str) -> bool {
     let is_odd = |c: char| c.is_control() || ['"', '\'', '<', '>', '\\'].contains(&c);
     !name.contains(is_odd) && name.split('/').all(|part| !["", ".", ".."].contains(&part))
