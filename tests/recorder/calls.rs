@@ -101,7 +101,7 @@ fn unlisted_variables_cost_a_hand_over() {
             let mut module = None;
             let loading = scene.calls(|| {
                 // SAFETY: the driver is a fake, and the image is its own.
-                module = Some(unsafe { load(&scene.device, &source, &[], &variables) }.unwrap());
+                module = Some(unsafe { load(&scene.device, &source, None, &[], &variables) }.unwrap());
             });
             assert_eq!(loading, ["load"]);
             let kernel = module.unwrap().kernel("count").unwrap();
