@@ -407,7 +407,7 @@ fn run(device: &Device, text: &str) -> Outcome {
     let bytes = std::fs::read(folder.path().join(format!("k.{arch}.so"))).unwrap();
     let images =
         [Image { backend: device.info().backend.as_str(), targets: &[arch], bytes: &bytes, symbols: &[] }];
-    let source = ModuleSource { name: "k", images: &images, source: None, globals: &[] };
+    let source = ModuleSource { name: "k", images: &images, globals: &[] };
     // SAFETY: the image was built just now.
     let module = unsafe { device.load_module(&source) }.unwrap();
     let results = (0..KERNELS).map(|number| launch(device, &module, number).unwrap()).collect();

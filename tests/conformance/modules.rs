@@ -2,13 +2,12 @@
 
 use conformance::{args, assert_all, refused, sync, tests};
 use gpustream::codegen::{self, Checksum};
-use gpustream::{Device, ErrorKind, Image, ModuleSource, ParamInfo, Result, Source};
+use gpustream::{Device, ErrorKind, Image, Launch, ModuleSource, ParamInfo, Result, ViewMut};
 
 tests! {
-    Plain: an_unknown_kernel_is_refused, parameters_that_differ_are_refused,
-        images_for_other_devices_are_refused, a_module_without_images_is_refused, damaged_images_are_refused,
-        an_image_of_another_build_is_refused, source_that_does_not_compile_is_refused,
-        a_module_can_be_loaded_twice, loading_works_after_failures;
+    Plain: an_unknown_kernel_is_refused, parameters_that_differ_are_refused, images_for_other_devices_are_refused,
+        a_module_without_images_is_refused, damaged_images_are_refused, an_image_of_another_build_is_refused,
+        source_that_does_not_compile_is_refused, kernels_of_images_have_types_too, a_module_can_be_loaded_twice, loading_works_after_failures;
 }
 
 fn an_unknown_kernel_is_refused(device: &Device) -> Result<()> {
@@ -47,7 +46,7 @@ fn images_for_other_devices_are_refused(device: &Device) -> Result<()> {
             symbols: &[],
         },
     ];
-    let source = ModuleSource { name: "elsewhere", images: &images, source: None, globals: &[] };
+    let source = ModuleSource { name: "elsewhere", images: &images, globals: &[] };
     let arch = device.info().arch.as_str();
     let (method, variable) = how_to_build_for(device);
     refused(
@@ -69,7 +68,7 @@ fn how_to_build_for(device: &Device) -> (&'static str, &'static str) {
 }
 
 fn a_module_without_images_is_refused(device: &Device) -> Result<()> {
-    let source = ModuleSource { name: "empty", images: &[], source: None, globals: &[] };
+    let source = ModuleSource { name: "empty", images: &[], globals: &[] };
     // SAFETY: the source has no image.
     let loaded = unsafe { device.load_module(&source) };
     let (method, variable) = how_to_build_for(device);
@@ -86,7 +85,7 @@ fn damaged_images_are_refused(device: &Device) -> Result<()> {
     let elf = [&b"\x7fELF\x02\x01\x01"[..], &[0; 500]].concat();
     for bytes in [&b""[..], b"not a module", &[0; 4096], &elf] {
         let images = [Image { backend: backend.as_str(), targets: &targets, bytes, symbols: &[] }];
-        let source = ModuleSource { name: "damaged", images: &images, source: None, globals: &[] };
+        let source = ModuleSource { name: "damaged", images: &images, globals: &[] };
         // SAFETY: none of the images has code that a loader could run.
         let Err(error) = (unsafe { device.load_module(&source) }) else {
             panic!("{} damaged bytes were loaded", bytes.len())
@@ -106,10 +105,10 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
     let load = |bytes: &[u8]| {
         let images =
             [Image { backend: device.info().backend.as_str(), targets: &targets, bytes, symbols: &[] }];
-        let source = ModuleSource { name: "embedded", images: &images, source: None, globals: &[] };
+        let source = ModuleSource { name: "embedded", images: &images, globals: &[] };
         let variables = codegen::Variables { unlisted: &[], read_only: &[] };
         // SAFETY: neither of the two images has code that a loader could run.
-        unsafe { codegen::load(device, &source, &CHECKSUMS, &variables) }
+        unsafe { codegen::load(device, &source, None, &CHECKSUMS, &variables) }
     };
     let changed = load(b"tesT");
     refused(
@@ -124,16 +123,45 @@ fn an_image_of_another_build_is_refused(device: &Device) -> Result<()> {
 
 fn source_that_does_not_compile_is_refused(device: &Device) -> Result<()> {
     let text = "extern \"C\" __global__ void k(int* x) { *x = undeclared_thing; }";
-    let source = Source { name: "wrong.cu", text, headers: &[], options: &[], kernels: &[] };
-    let source = ModuleSource { name: "wrong", images: &[], source: Some(source), globals: &[] };
-    // SAFETY: the source has no image, and its text does not compile.
-    let Err(error) = (unsafe { device.load_module(&source) }) else { panic!("it compiled") };
+    let Err(error) = device.compile(text).name("wrong.cu").build() else { panic!("it compiled") };
     match error.kind() {
-        // There may be no run-time compiler on this machine, or none for this backend.
-        ErrorKind::NoImageForDevice => assert!(error.message().contains("wrong"), "{error}"),
-        ErrorKind::InvalidModule => assert!(error.message().contains("undeclared_thing"), "{error}"),
+        // The CPU, or this machine, has no run-time compiler.
+        ErrorKind::Unsupported if device.info().backend == gpustream::BackendName::CPU => {
+            assert!(error.message().contains("build.rs"), "{error}");
+        }
+        ErrorKind::Unsupported => {}
+        ErrorKind::InvalidModule => {
+            assert!(
+                error.message().contains("undeclared_thing") && error.message().contains("wrong.cu"),
+                "{error}"
+            );
+        }
         _ => panic!("{error:?}"),
     }
+    Ok(())
+}
+
+fn kernels_of_images_have_types_too(device: &Device) -> Result<()> {
+    let kernels = sync::Kernels::load(device)?;
+    let module = kernels.module();
+    let step = module.typed_kernel::<(ViewMut<'_, u32>, u32, usize)>("step")?;
+    let s = device.stream()?;
+    let mut x = s.full(100, 1u32)?;
+    // SAFETY: the kernel stays inside the 100 elements.
+    unsafe { step.launch(&s, &Launch::covering(100), (&mut x, 1, 100)) }?;
+    assert_all(&s, &x, 6)?;
+    if device.info().backend == gpustream::BackendName::CPU {
+        let wrong = module.typed_kernel::<(ViewMut<'_, u32>, u64, usize)>("step");
+        refused(
+            wrong,
+            ErrorKind::ArgumentMismatch,
+            &["parameter 2", "`step`", "4 bytes", "`u64`", "8 bytes"],
+        );
+        let fewer = module.typed_kernel::<(ViewMut<'_, u32>, u32)>("step");
+        refused(fewer, ErrorKind::ArgumentMismatch, &["3 parameters", "2 of [8, 4]"]);
+    }
+    let nothing = module.typed_kernel::<(ViewMut<'_, u32>, (), usize)>("step");
+    refused(nothing, ErrorKind::ArgumentMismatch, &["parameter 2", "0 bytes"]);
     Ok(())
 }
 

@@ -177,9 +177,12 @@ impl Toolbox {
         note("Device::open", Device::open(device.info().backend.as_str()).map(drop));
         note("Device::best", Device::best().map(drop));
         note("Device::all", Device::all().into_iter().collect::<Result<Vec<_>>>().map(drop));
-        let source = ModuleSource { name: "test", images: &[], source: None, globals: &[] };
+        let source = ModuleSource { name: "test", images: &[], globals: &[] };
         // SAFETY: the source has no image.
         note("Device::load_module", unsafe { device.load_module(&source) }.map(drop));
+        let compile = device.compile("");
+        note("Compile::build", compile.build().map(drop));
+        note("Compile::build_async", finish(&mut compile.build_async()));
         note("Device::graph_builder", device.graph_builder().map(drop));
         let mut builder = self.builder.take().expect("the builder");
         note("GraphBuilder::node", builder.node(&[], |s| s.fill(x, 1)).map(drop));
@@ -258,9 +261,9 @@ impl Toolbox {
 }
 
 /// Polls once. If the future is pending we count that as success, because a wait for it might never end.
-fn finish(future: &mut Synchronize) -> Result<()> {
+fn finish<T>(future: &mut (impl Future<Output = Result<T>> + Unpin)) -> Result<()> {
     match poll(future) {
-        Poll::Ready(outcome) => outcome,
+        Poll::Ready(outcome) => outcome.map(drop),
         Poll::Pending => Ok(()),
     }
 }

@@ -96,13 +96,13 @@ fn unlisted_variables_cost_a_hand_over() {
     on_both::<2>(|scene, fake, [a, b]| {
         let bytes = recorder::module(&[("count", &[])]);
         let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
-        let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
+        let source = ModuleSource { name: "test", images: &images, globals: &[] };
         for (unlisted, hand_over) in [(&["sum"][..], &["record", "wait", "launch"][..]), (&[], &["launch"])] {
             let variables = Variables { unlisted, read_only: &[] };
             let mut module = None;
             let loading = scene.calls(|| {
                 // SAFETY: the driver is a fake, and the image is its own.
-                module = Some(unsafe { load(&scene.device, &source, &[], &variables) }.unwrap());
+                module = Some(unsafe { load(&scene.device, &source, None, &[], &variables) }.unwrap());
             });
             assert_eq!(loading, ["load"]);
             let kernel = module.unwrap().kernel("count").unwrap();
@@ -131,7 +131,7 @@ fn variables_are_looked_up_at_load_and_cost_a_hand_over() {
             variable("ns::table", GlobalMemory::Constant),
             variable("missing", GlobalMemory::Constant),
         ];
-        let source = ModuleSource { name: "test", images: &images, source: None, globals: &globals };
+        let source = ModuleSource { name: "test", images: &images, globals: &globals };
         let mut module = None;
         let loading = scene.calls(|| {
             // SAFETY: the driver is a fake, and the image is its own.

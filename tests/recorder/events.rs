@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use fake_cuda::codes;
 use fake_hip::Profile;
-use gpustream::{Device, ModuleSource, Source, Stream};
+use gpustream::{Device, Stream};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -194,10 +194,7 @@ fn compilations_report_their_time_and_cache_misses() {
             let _driver = fake_hip::load(Profile::Rocm6);
             let device = Device::open("hip").unwrap();
             let text = "extern \"C\" __global__ void scale(float* x) {}\n";
-            let source = Source { name: "scale.cu", text, headers: &[], options: &[], kernels: &[] };
-            let source = ModuleSource { name: "scale", images: &[], source: Some(source), globals: &[] };
-            // SAFETY: the driver is a fake, and runs nothing.
-            let load = || unsafe { device.load_module(&source) }.unwrap();
+            let load = || device.compile(text).name("scale.cu").build().unwrap();
             drop(load());
             let missed = ["source=\"scale.cu\"", "arch=\"gfx90a\"", "folder=/"];
             hear(&heard, "gpustream::compile", Level::DEBUG, &missed);

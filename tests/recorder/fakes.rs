@@ -131,7 +131,7 @@ pub(crate) fn load_module(fake: &Fake, device: &Device) -> Result<Module> {
 pub(crate) fn load_kernels(fake: &Fake, device: &Device, kernels: &[(&str, &[usize])]) -> Result<Module> {
     let bytes = module(kernels);
     let images = [Image { backend: fake.name, targets: &[fake.target], bytes: &bytes, symbols: &[] }];
-    let source = ModuleSource { name: "test", images: &images, source: None, globals: &[] };
+    let source = ModuleSource { name: "test", images: &images, globals: &[] };
     // SAFETY: the driver is a fake, and the image is its own.
     unsafe { device.load_module(&source) }
 }

@@ -6,7 +6,8 @@ mod fakes;
 
 use fake_cuda::{NVRTC, Options, load_nvrtc, load_with};
 use fake_hip::Profile;
-use gpustream::{Device, Error, ErrorKind, Image, ModuleSource, Result, Source};
+use gpustream::codegen::{self, Source, Variables};
+use gpustream::{Device, Error, ErrorKind, Image, ModuleSource, Result};
 use recorder::{Recorder, module};
 
 use crate::fakes::{ONE, in_child, increment, run_kernel};
@@ -44,9 +45,11 @@ fn increments(
         .zip(targets)
         .map(|(bytes, targets)| Image { backend, targets, bytes, symbols: &[] })
         .collect();
-    let source = ModuleSource { name: "test", images: &images, source, globals: &[] };
+    let module = ModuleSource { name: "test", images: &images, globals: &[] };
+    let variables = Variables { unlisted: &[], read_only: &[] };
     // SAFETY: the driver is a fake, and the images are its own.
-    let kernel = unsafe { device.load_module(&source) }?.kernel("increment")?;
+    let module = unsafe { codegen::load(device, &module, source.as_ref(), &[], &variables) }?;
+    let kernel = module.kernel("increment")?;
     let stream = device.stream()?;
     let mut x = stream.upload(&[41_u32])?;
     increment(&kernel, &stream, ONE, &mut x)?;

@@ -55,7 +55,7 @@ impl Kernels {
         static CHECKSUMS: [__gpustream::codegen::Checksum; {{image_count}}] = [
             {{checksums}}
         ];
-        const SOURCE: __gpustream::Source<'static> = __gpustream::Source {
+        const SOURCE: __gpustream::codegen::Source<'static> = __gpustream::codegen::Source {
             name: {{source_name}},
             text: include_str!({{source}}),
             headers: &[
@@ -65,10 +65,10 @@ impl Kernels {
             kernels: &{{addresses}},
         };
         {{imports}}
-        let source = __gpustream::ModuleSource { name: {{module}}, images: IMAGES, source: {{usable_source}}, globals: &[{{globals}}] };
+        let source = __gpustream::ModuleSource { name: {{module}}, images: IMAGES, globals: &[{{globals}}] };
         let variables = __gpustream::codegen::Variables { unlisted: &{{unlisted}}, read_only: &{{read_only}} };
         // SAFETY: the images are those that were built from the source, as their checksums show.
-        let module = __gpustream::__generated!(unsafe { __gpustream::codegen::load(device, &source, &CHECKSUMS, &variables) })?;
+        let module = __gpustream::__generated!(unsafe { __gpustream::codegen::load(device, &source, {{usable_source}}, &CHECKSUMS, &variables) })?;
         Ok(Self {
             {{loads}}
             module,

@@ -22,6 +22,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::checksum::sha256;
 use crate::private_folder::{Listed, PrivateFolder};
+use crate::process;
 
 /// The folder's limits: how many bytes all entries may have, and how long an entry may be unused.
 const MOST_BYTES: u64 = 1 << 30;
@@ -54,15 +55,17 @@ pub fn compile(device: &dyn hal::Device, source: &Source<'_>) -> Result<Compiled
         return Ok(compiled);
     }
     let (name, arch) = (|| source.name.to_owned(), || info.arch.clone());
-    notice::now(Level::Debug, || Notice::CacheMiss { source: name(), arch: arch(), folder: path });
+    let tell = |level, make: &dyn Fn() -> Notice| process::users_code(|| notice::now(level, make));
+    tell(Level::Debug, &|| Notice::CacheMiss { source: name(), arch: arch(), folder: path.clone() });
     let begun = Instant::now();
-    // SAFETY: the options come from the build, or from the author of the source, and the source is trusted to run.
+    // SAFETY: the options come from the build, or they define macros whose names and values were checked.
     let compiled = unsafe { device.compile(source) }?;
-    notice::now(Level::Info, || Notice::Compiled {
+    let took = begun.elapsed();
+    tell(Level::Info, &|| Notice::Compiled {
         source: name(),
         arch: arch(),
-        compiler,
-        took: begun.elapsed(),
+        compiler: compiler.clone(),
+        took,
     });
     if let Some(folder) = folder
         && let Err(error) = store(&folder, &key, &compiled)

@@ -21,6 +21,7 @@
 //! | [`staging`]: copies in pieces | streams, the cutting of a copy, the threads that copy | devices, the copies themselves |
 //! | [`pool`]: memory between uses | blocks, streams, the drivers' allocators | devices, but for one trait |
 //! | [`reactor`]: the thread of the futures | streams, their events, wakers | futures, devices |
+//! | [`background`]: work on a thread of its own | wakers, the end of the process | what the work is |
 //! | [`stream`]: streams, their order and captures, the way into one | memory, operations, recordings | pools, devices |
 //! | [`replay`]: operations held back for one graph | operations, driver's graphs | streams |
 //! | [`record`]: operations that become nodes of graphs | operations, driver's graphs | streams |
@@ -44,6 +45,7 @@
     reason = "the readers are those of the sources, where private items have the same documentation"
 )]
 
+pub mod background;
 pub mod checksum;
 pub mod compile_cache;
 pub mod copy;

@@ -83,7 +83,7 @@ impl Wait {
     }
 
     /// Notes that one of the points has been reached, or that it never will be.
-    fn reach(&self, outcome: Result<()>) {
+    pub(crate) fn reach(&self, outcome: Result<()>) {
         let mut state = lock(&self.state);
         match outcome {
             // Earlier errors have set this to 0 already.

@@ -130,4 +130,10 @@ unsafe impl Modules for CpuDevice {
         info.static_shared = function.static_shared;
         Ok(info)
     }
+
+    fn compiler(&self) -> Result<String> {
+        let message = "the CPU device compiles kernels when your program is built, not at run time; name the file in your \
+                       `build.rs`: `gpustream_build::Kernels::new().file(\"kernels/NAME.cu\").build()`";
+        Err(error(ErrorKind::Unsupported, message))
+    }
 }

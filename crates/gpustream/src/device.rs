@@ -423,12 +423,13 @@ impl Device {
         Stream { core, device: self.clone() }
     }
 
-    /// Loads kernels. We take the image that fits this device best, or compile the source at run time, and block until that is
-    /// done. If your images come from generated bindings, use their `load` instead, which is safe.
+    /// Loads kernels that you have as images. We take the image that fits this device best, and block until it is loaded. If your
+    /// images come from generated bindings, use their `load` instead, which is safe. If you have a source text, call
+    /// [`compile`](Self::compile). A capture does not record the loading, so you may also load inside one.
     ///
     /// # Errors
     /// [`ErrorKind::NoImageForDevice`], with the targets of the images and of the device; [`ErrorKind::InvalidModule`] if an
-    /// image is damaged or the source does not compile.
+    /// image is damaged.
     ///
     /// # Safety
     /// The images must be complete and come from a compiler that you trust. Loading an image runs code in it (on the CPU its
@@ -438,7 +439,7 @@ impl Device {
     #[track_caller]
     pub unsafe fn load_module(&self, source: &ModuleSource<'_>) -> Result<Module> {
         // SAFETY: passed on to the caller.
-        unsafe { module::load(self, source, &[], Vec::new(), None) }
+        unsafe { module::load(self, source, None, &[], Vec::new(), None) }
     }
 
     /// Makes a [`Module`] from a module that another library loaded (`CUmodule`, `hipModule_t`), so that you can launch its

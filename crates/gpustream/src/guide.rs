@@ -3,7 +3,8 @@
 //!
 //! These modules hold no items, only text. The tests compile and run the examples.
 
-/// How to write kernels: types, headers, contracts, shared memory, constants, and the errors of a build.
+/// How to write kernels: types, headers, contracts, shared memory, constants, compiling at run time, and the errors of a
+/// build.
 #[doc = include_str!("guide/writing_kernels.md")]
 pub mod writing_kernels {}
 

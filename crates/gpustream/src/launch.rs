@@ -2,6 +2,7 @@
 
 mod argument;
 mod check;
+mod typed;
 
 use std::panic::Location;
 
@@ -19,6 +20,8 @@ use crate::stream::Stream;
 
 pub use argument::Arg;
 use argument::{AccessRoom, Pointers, lower};
+pub(crate) use typed::placed;
+pub use typed::{Parameter, Parameters, TypedKernel};
 
 /// The shape and attributes of a launch.
 ///
@@ -305,6 +308,7 @@ pub mod codegen {
     pub use crate::global::global_of as global;
     pub use crate::module::{Variables, load_built as load};
     pub use gpustream_core::checksum::Checksum;
+    pub use gpustream_hal::Source;
 
     /// Describes a parameter of `size` bytes at `offset`.
     pub const fn param(offset: usize, size: usize) -> ParamInfo {

@@ -168,14 +168,14 @@ pub use graph_builder::{GraphBuilder, Node};
 pub use hal::{
     AddressMode, ArrayShape, Backend, BackendName, CallSite, DefaultStream, DeviceFeatures, DeviceInfo,
     DeviceLimits, DeviceQuirks, Error, ErrorKind, FilterMode, FunctionInfo, GraphUpdate, Image,
-    ManagedAdvice, MemoryInfo, ParamInfo, PciAddress, PinnedOptions, Result, Source, StreamOptions,
-    StreamPriorities, SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
+    ManagedAdvice, MemoryInfo, ParamInfo, PciAddress, PinnedOptions, Result, StreamOptions, StreamPriorities,
+    SuggestedLaunch, TextureOptions, WaitPolicy, WaitValue,
 };
 #[doc(hidden)]
 pub use launch::codegen;
-pub use launch::{Arg, Launch};
+pub use launch::{Arg, Launch, Parameter, Parameters, TypedKernel};
 pub use managed::{Location, Managed};
-pub use module::{Kernel, Module, ModuleSource};
+pub use module::{Build, Compile, Kernel, Module, ModuleSource};
 pub use notify::{Download, Synchronize};
 pub use pinned::{Pinned, ReadGuard, WriteGuard};
 pub use pipeline::{Piece, Pipeline};

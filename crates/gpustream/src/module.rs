@@ -1,5 +1,6 @@
 //! Modules: compiled kernels on a device.
 
+mod compile;
 mod load;
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,24 +15,24 @@ use gpustream_core::operation::{call_site, named};
 use gpustream_core::reentrancy;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_hal::{
-    Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, Source, SuggestedLaunch,
+    Error, ErrorKind, FunctionInfo, Image, ParamInfo, RawFunction, RawModule, Result, SuggestedLaunch,
 };
 
+pub use self::compile::{Build, Compile};
 pub(crate) use self::load::load;
 pub use self::load::{Variables, load_built};
 use crate::device::Device;
 use crate::global::{GlobalVariable, Globals};
+use crate::launch::{Parameters, TypedKernel, placed};
 
-/// Everything that a module can be loaded from, for any backend: its images and its source. `gpustream-build` embeds one of
-/// these in your program.
+/// The images that a module can be loaded from, for any backend. `gpustream-build` embeds one of these in your program. If you
+/// have a source text instead, see [`Device::compile`].
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleSource<'a> {
     /// The module's name in messages.
     pub name: &'a str,
     /// The compiled forms. There may be any number, for different backends and targets.
     pub images: &'a [Image<'a>],
-    /// The source, for a device that has no fitting image and whose backend can compile at run time.
-    pub source: Option<Source<'a>>,
     /// The variables that the source declares as `__constant__` or `__device__` and that are not `const`. Launches are ordered
     /// by them: if one is a [`GlobalMemory::Device`](crate::GlobalMemory::Device), launches of the module never overlap.
     pub globals: &'a [GlobalVariable<'a>],
@@ -102,8 +103,8 @@ impl Module {
     }
 
     /// Finds a kernel by its name, which you may compose at run time. An `extern "C"` kernel has its C name. Any other has the
-    /// name that the image or the source gives it ([`Image::symbols`], [`Source::kernels`]). `gpustream-build` uses the
-    /// qualified name, with a template's arguments: `solver::step`, `axpy<float>`.
+    /// name that the image gives it ([`Image::symbols`]), or by which you asked for it ([`Compile::instance`]). `gpustream-build`
+    /// uses the qualified name, with a template's arguments: `solver::step`, `axpy<float>`.
     ///
     /// Errors, graphs and logs may need a kernel's name after its module is gone. So the process keeps the names of the first
     /// 4096 differently named kernels, and calls later ones "a kernel".
@@ -129,7 +130,10 @@ impl Module {
         // SAFETY: the module is loaded as long as `self`.
         let raw = unsafe { device.module_function(self.0.core.raw(), symbol_of(&self.0.symbols, name)) };
         let raw = raw.map_err(|error| {
-            error.with_context(format_args!("looking for kernel `{name}` in module `{}`", self.0.name))
+            let names = self.0.symbols.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>();
+            let has =
+                if names.is_empty() { String::new() } else { format!(", which has {}", names.join(", ")) };
+            error.with_context(format_args!("looking for kernel `{name}` in module `{}`{has}", self.0.name))
         })?;
         // SAFETY: the function belongs to this module, which is loaded as long as `self`.
         let (params, info) = unsafe { (device.function_params(raw)?, device.function_info(raw)?) };
@@ -185,32 +189,74 @@ impl Module {
     /// parameters than the device allows; [`ErrorKind::ArgumentMismatch`] if the parameters differ.
     #[track_caller]
     pub fn kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
-        named(call_site("kernel_with"), || self.find_kernel_with(name, params))
+        named(call_site("kernel_with"), || {
+            self.find_kernel_with(name, params, |_| "its bindings expect", "build both from the same source")
+        })
     }
 
-    fn find_kernel_with(&self, name: &str, params: &[ParamInfo]) -> Result<Kernel> {
+    /// Finds a kernel like [`kernel`](Self::kernel), and compares its compiled parameters with the types that you name, so that
+    /// launches take arguments of these types:
+    /// `module.typed_kernel::<(View<f32>, ViewMut<f32>, f32)>("scale<float, 4>")`. See [`Parameter`](crate::Parameter) for the
+    /// type of each C++ parameter. We can only compare numbers and sizes, and on HIP and on CUDA before 12.4 not even these.
+    ///
+    /// # Errors
+    /// As for [`kernel`](Self::kernel); [`ErrorKind::ArgumentMismatch`] if there is another number of parameters or if one has
+    /// another size. The message names that parameter.
+    #[track_caller]
+    pub fn typed_kernel<P: Parameters>(&self, name: &str) -> Result<TypedKernel<P>> {
+        named(call_site("typed_kernel"), || {
+            let layouts = P::layouts();
+            let expects = |index: usize| format!("you named `{}` for it, which has", layouts[index].0);
+            let advice = "name the types that the kernel was compiled with";
+            if let Some(index) = layouts.iter().position(|(_, [size, _])| *size == 0) {
+                let message = format!(
+                    "`{}` was named for parameter {} of kernel `{name}`, and a type of 0 bytes cannot be passed; leave it out",
+                    layouts[index].0,
+                    index + 1
+                );
+                return Err(Error::new(ErrorKind::ArgumentMismatch, message));
+            }
+            self.find_kernel_with(name, &placed(&layouts), expects, advice).map(TypedKernel::new)
+        })
+    }
+
+    /// Finds a kernel with these parameters. If one differs, the error says what `expects` it.
+    fn find_kernel_with<T: fmt::Display>(
+        &self,
+        name: &str,
+        params: &[ParamInfo],
+        expects: impl Fn(usize) -> T,
+        advice: &str,
+    ) -> Result<Kernel> {
         self.check_parameters(name, params)?;
         let mut kernel = self.find_kernel(name)?;
-        let expected = || params.iter().map(|param| param.size);
-        if let Some(found) = &kernel.params
-            && !found.iter().copied().eq(expected())
-        {
-            let expected: Vec<_> = expected().collect();
-            return Err(Error::new(
-                ErrorKind::ArgumentMismatch,
-                format!(
-                    "kernel `{name}` of module `{}` was compiled with parameters of {found:?} bytes, and its \
-                     bindings expect {expected:?}; build both from the same source",
-                    self.0.name
-                ),
-            ));
+        let expected: Arc<[usize]> = params.iter().map(|param| param.size).collect();
+        let Some(found) = &kernel.params else {
+            lock(&self.0.declared).insert(kernel.name.clone(), expected.clone());
+            kernel.params = Some(expected);
+            return Ok(kernel);
+        };
+        if *found == expected {
+            return Ok(kernel);
         }
-        if kernel.params.is_none() {
-            let sizes: Arc<[usize]> = expected().collect();
-            lock(&self.0.declared).insert(kernel.name.clone(), sizes.clone());
-            kernel.params = Some(sizes);
-        }
-        Ok(kernel)
+        let what = match found.iter().zip(&*expected).position(|(found, expected)| found != expected) {
+            Some(index) if found.len() == expected.len() => format!(
+                "parameter {} of kernel `{name}` of module `{}` has {} bytes, and {} {} bytes",
+                index + 1,
+                self.0.name,
+                found[index],
+                expects(index),
+                expected[index]
+            ),
+            _ => format!(
+                "kernel `{name}` of module `{}` has {} parameters of {found:?} bytes, and was asked for with {} of \
+                 {expected:?}",
+                self.0.name,
+                found.len(),
+                expected.len()
+            ),
+        };
+        Err(Error::new(ErrorKind::ArgumentMismatch, format!("{what}; {advice}")))
     }
 }
 

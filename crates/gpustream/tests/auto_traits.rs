@@ -4,11 +4,11 @@ use std::marker::PhantomData;
 
 use gpustream::interop::{ExitHold, Failures, GraphWatcher, StreamWatcher};
 use gpustream::{
-    Arg, Array, Buffer, CopyBatch, Device, DeviceOptions, Download, Error, Event, Export, Flag, Global,
-    GlobalMemory, GlobalVariable, Graph, GraphBuilder, Kernel, Launch, Managed, MemorySnapshot, MemoryStats,
-    Module, ModuleSource, Node, Piece, Pinned, Pipeline, Pitched, RawMemory, ReadGuard, Replay, ReplayStats,
-    SharedEvent, Stream, Surface, Synchronize, TexelBuffer, Texture, TimedEvent, Trace, View, ViewMut,
-    Volatile, VolatileMut, WriteGuard,
+    Arg, Array, Buffer, Build, Compile, CopyBatch, Device, DeviceOptions, Download, Error, Event, Export,
+    Flag, Global, GlobalMemory, GlobalVariable, Graph, GraphBuilder, Kernel, Launch, Managed, MemorySnapshot,
+    MemoryStats, Module, ModuleSource, Node, Piece, Pinned, Pipeline, Pitched, RawMemory, ReadGuard, Replay,
+    ReplayStats, SharedEvent, Stream, Surface, Synchronize, TexelBuffer, Texture, TimedEvent, Trace,
+    TypedKernel, View, ViewMut, Volatile, VolatileMut, WriteGuard,
 };
 
 fn send_and_sync<T: Send + Sync>() {}
@@ -21,6 +21,7 @@ fn types_go_to_other_threads() {
     send_and_sync::<(CopyBatch<'_>, View<'_, f32>, ViewMut<'_, f32>, Volatile<'_, f32>, VolatileMut<'_, f32>)>(
     );
     send_and_sync::<(ReadGuard<'_, f32>, WriteGuard<'_, f32>, Piece<'_, f32, f32>)>();
+    send_and_sync::<(Compile, Build, TypedKernel<(View<'_, f32>, f32)>)>();
     send_and_sync::<(Module, ModuleSource<'_>, Kernel, Launch, Graph, GraphBuilder, Node, Replay, Error)>();
     send_and_sync::<(Global<f32>, GlobalMemory, GlobalVariable<'_>, GraphWatcher, ReplayStats, Trace)>();
     send_and_sync::<(Export, SharedEvent, RawMemory, Pitched, Failures, StreamWatcher, ExitHold)>();

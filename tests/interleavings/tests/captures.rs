@@ -294,7 +294,7 @@ fn a_write_is_ordered_with_another_threads_fetch() {
         let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
         let streams = [a.as_raw(), b.as_raw()];
         let image = Image { backend: "model", targets: &["model"], bytes: &[], symbols: &[] };
-        let source = ModuleSource { name: "model", images: &[image], globals: &[], source: None };
+        let source = ModuleSource { name: "model", images: &[image], globals: &[] };
         // SAFETY: the model runs no code.
         let module = unsafe { device.load_module(&source) }.unwrap();
         let params = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 4 }];
@@ -480,7 +480,7 @@ fn kernels_held_back_are_ordered_with_another_threads_graph() {
         let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
         let streams = [a.as_raw(), b.as_raw()];
         let image = Image { backend: "model", targets: &["model"], bytes: &[], symbols: &[] };
-        let source = ModuleSource { name: "model", images: &[image], source: None, globals: &[] };
+        let source = ModuleSource { name: "model", images: &[image], globals: &[] };
         // SAFETY: the model runs no code.
         let module = unsafe { device.load_module(&source) }.unwrap();
         let params = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 4 }];
@@ -525,7 +525,7 @@ fn launches_that_share_variables_are_ordered() {
         let streams = [a.as_raw(), b.as_raw()];
         let image = Image { backend: "model", targets: &["model"], bytes: &[], symbols: &[] };
         let variables = [GlobalVariable { name: "counter", memory: GlobalMemory::Device }];
-        let source = ModuleSource { name: "model", images: &[image], source: None, globals: &variables };
+        let source = ModuleSource { name: "model", images: &[image], globals: &variables };
         // SAFETY: the model runs no code.
         let module = unsafe { device.load_module(&source) }.unwrap();
         let params = [ParamInfo { offset: 0, size: 8 }, ParamInfo { offset: 8, size: 4 }];

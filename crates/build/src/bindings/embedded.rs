@@ -81,7 +81,7 @@ pub(super) fn addresses(module: &Module) -> Vec<(String, String)> {
 /// Returns the source, if it is for the device's backend. If a file is only for some backends, its source
 /// would not compile for the others.
 pub(super) fn usable_source(unit: &Unit) -> String {
-    let Some(only) = &unit.only else { return "Some(SOURCE)".to_owned() };
+    let Some(only) = &unit.only else { return "Some(&SOURCE)".to_owned() };
     let names: Vec<_> = only.iter().map(|backend| backend.name()).collect();
-    format!("{names:?}.contains(&device.info().backend).then_some(SOURCE)")
+    format!("{names:?}.contains(&device.info().backend).then_some(&SOURCE)")
 }

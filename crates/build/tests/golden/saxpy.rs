@@ -76,7 +76,7 @@ impl Kernels {
             __gpustream::codegen::Checksum::new("SHA-256"),
             __gpustream::codegen::Checksum::new("SHA-256"),
         ];
-        const SOURCE: __gpustream::Source<'static> = __gpustream::Source {
+        const SOURCE: __gpustream::codegen::Source<'static> = __gpustream::codegen::Source {
             name: "k.cu",
             text: include_str!("k.source/kernel.cu"),
             headers: &[
@@ -85,10 +85,10 @@ impl Kernels {
             kernels: &[("widen<float, double>", "&widen<float, double>"), ("widen<int, int64_t>", "&widen<int, int64_t>")],
         };
         use __gpustream::codegen::param;
-        let source = __gpustream::ModuleSource { name: "k", images: IMAGES, source: Some(SOURCE), globals: &[] };
+        let source = __gpustream::ModuleSource { name: "k", images: IMAGES, globals: &[] };
         let variables = __gpustream::codegen::Variables { unlisted: &[], read_only: &[] };
         // SAFETY: the images are those that were built from the source, as their checksums show.
-        let module = __gpustream::__generated!(unsafe { __gpustream::codegen::load(device, &source, &CHECKSUMS, &variables) })?;
+        let module = __gpustream::__generated!(unsafe { __gpustream::codegen::load(device, &source, Some(&SOURCE), &CHECKSUMS, &variables) })?;
         Ok(Self {
             kernel_saxpy: module.kernel_with("saxpy", &[param(0, 4), param(8, 8), param(16, 8), param(24, 8)])?,
             kernel_draw: module.kernel_with("draw", &[param(0, 8), param(8, 8), param(16, 4), param(20, 4)])?,

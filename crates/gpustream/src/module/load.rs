@@ -1,6 +1,7 @@
 //! How compiled kernels are loaded, or compiled at run time.
 
 use std::cmp::Reverse;
+use std::panic::Location;
 use std::sync::{Arc, Once};
 
 use gpustream_core::checksum::{self, Checksum};
@@ -8,11 +9,11 @@ use gpustream_core::module_core::ModuleCore;
 use gpustream_core::operation::call_site;
 use gpustream_core::sync::Mutex;
 use gpustream_core::{compile_cache, lint, reentrancy};
-use gpustream_hal::{BackendName, DeviceInfo, Error, ErrorKind, Image, RawModule, Result, variables};
+use gpustream_hal::{BackendName, DeviceInfo, Error, ErrorKind, Image, RawModule, Result, Source, variables};
 
 use super::{LoadedModule, Module, ModuleSource, symbol_of};
 use crate::device::Device;
-use crate::global::{GlobalMemory, Globals};
+use crate::global::{GlobalMemory, GlobalVariable, Globals};
 
 /// What generated bindings know about variables in addition to those that they list.
 pub struct Variables<'a> {
@@ -22,24 +23,28 @@ pub struct Variables<'a> {
     pub read_only: &'a [&'a str],
 }
 
-/// Loads a module that `gpustream-build` built. Refuses an image that differs from the one that was built.
+/// Loads a module that `gpustream-build` built. Refuses an image that differs from the one that was built. If no image suits the
+/// device, compiles `text`.
 ///
 /// # Safety
 /// As for [`Device::load_module`], except for images with a checksum: we compare those first, so they are what was built from
-/// the source. The checksums must belong to the images, in the same order. `variables` must be those of the images.
+/// the source. The checksums must belong to the images, in the same order. `variables` must be those of the images. The options
+/// of `text` must be harmless.
 ///
 /// # Errors
-/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] if an image has another checksum.
+/// As for [`Device::load_module`]; [`ErrorKind::InvalidModule`] if an image has another checksum, or if the source does not
+/// compile.
 #[track_caller]
 pub unsafe fn load_built(
     device: &Device,
     source: &ModuleSource<'_>,
+    text: Option<&Source<'_>>,
     checksums: &[Checksum],
     variables: &Variables<'_>,
 ) -> Result<Module> {
     let known = variables.unlisted.iter().map(|&path| path.to_owned()).collect();
     // SAFETY: handed on.
-    unsafe { load(device, source, checksums, known, Some(variables.read_only)) }
+    unsafe { load(device, source, text, checksums, known, Some(variables.read_only)) }
 }
 
 /// Loads a module. `unlisted` are variables that kernels may write but that [`ModuleSource::globals`] lacks. If we compile the
@@ -52,53 +57,77 @@ pub unsafe fn load_built(
 pub(crate) unsafe fn load(
     device: &Device,
     source: &ModuleSource<'_>,
+    text: Option<&Source<'_>>,
     checksums: &[Checksum],
     unlisted: Vec<String>,
     read_only: Option<&[&str]>,
 ) -> Result<Module> {
     let call = call_site("load");
     // SAFETY: handed on.
-    let loaded = unsafe { load_unnamed(device, source, checksums, unlisted, read_only) };
+    let loaded = unsafe { load_unnamed(device, source, text, checksums, unlisted, read_only, call.location) };
     loaded.map_err(|error| error.with_call_site(call))
+}
+
+/// Compiles a source for the device, or finds its image in the cache, and loads it. `location` is the line that asks for it.
+pub(super) fn compile(
+    device: &Device,
+    source: &Source<'_>,
+    location: &'static Location<'static>,
+) -> Result<Module> {
+    reentrancy::check_outside()?;
+    let loaded = compile_image(device, source).map_err(|error| error.with_backend(device.info().backend))?;
+    let unlisted: Vec<_> = loaded.compiled.iter().flat_map(|image| unlisted_in(image, &[], &[])).collect();
+    module_of(device, loaded, source.name, &[], &unlisted, location)
 }
 
 /// Like [`load`], without naming the call.
 ///
 /// # Safety
 /// As for [`load_built`].
-#[track_caller]
 unsafe fn load_unnamed(
     device: &Device,
     source: &ModuleSource<'_>,
+    text: Option<&Source<'_>>,
     checksums: &[Checksum],
     mut unlisted: Vec<String>,
     read_only: Option<&[&str]>,
+    location: &'static Location<'static>,
 ) -> Result<Module> {
     reentrancy::check_outside()?;
-    let in_context = |error: Error, doing: &str| {
-        error
-            .with_context(format_args!("{doing} module `{}`", source.name))
-            .with_backend(device.info().backend)
-    };
     // SAFETY: handed on.
-    let loaded =
-        unsafe { load_image(device, source, checksums) }.map_err(|error| in_context(error, "loading"))?;
+    let loaded = unsafe { load_image(device, source, text, checksums) }
+        .map_err(|error| in_context(error, "loading", device, source.name))?;
+    if let (Some(image), Some(read_only)) = (&loaded.compiled, read_only) {
+        unlisted.extend(unlisted_in(image, source.globals, read_only));
+    }
+    module_of(device, loaded, source.name, source.globals, &unlisted, location)
+}
+
+fn in_context(error: Error, doing: &str, device: &Device, name: &str) -> Error {
+    error.with_context(format_args!("{doing} module `{name}`")).with_backend(device.info().backend)
+}
+
+/// Makes a module of an image that the device has just loaded, and finds its variables.
+fn module_of(
+    device: &Device,
+    loaded: Loaded,
+    name: &str,
+    globals: &[GlobalVariable<'_>],
+    unlisted: &[String],
+    location: &'static Location<'static>,
+) -> Result<Module> {
     // SAFETY: the device has just loaded the module, which is not shared yet.
     let core = Arc::new(unsafe { ModuleCore::new(loaded.raw, device.0.raw.clone()) });
-    if let (Some(image), Some(read_only)) = (&loaded.compiled, read_only) {
-        unlisted.extend(unlisted_in(image, source, read_only));
-    }
     if !unlisted.is_empty() && lint::is_on() {
-        let (name, names) = (source.name, variables::list(&unlisted));
-        lint::serialises(&format!(
-            "launches of module `{name}` never overlap, because its kernels may write {names}"
-        ));
+        let names = variables::list(unlisted);
+        let why = format!("launches of module `{name}` never overlap, because its kernels may write {names}");
+        lint::serialises_at(&why, location);
     }
     let symbols = loaded.symbols;
     let symbol = |name| symbol_of(&symbols, name);
-    let globals = Globals::find(device, &core, source.globals, !unlisted.is_empty(), symbol)
-        .map_err(|error| in_context(error, "finding the variables of"))?;
-    let (device, name, declared) = (device.clone(), source.name.to_owned(), Mutex::default());
+    let globals = Globals::find(device, &core, globals, !unlisted.is_empty(), symbol)
+        .map_err(|error| in_context(error, "finding the variables of", device, name))?;
+    let (device, name, declared) = (device.clone(), name.to_owned(), Mutex::default());
     Ok(Module(Arc::new(LoadedModule { core, device, name, symbols, declared, globals })))
 }
 
@@ -117,7 +146,12 @@ struct Loaded {
 ///
 /// # Safety
 /// As for [`load_built`].
-unsafe fn load_image(device: &Device, source: &ModuleSource<'_>, checksums: &[Checksum]) -> Result<Loaded> {
+unsafe fn load_image(
+    device: &Device,
+    source: &ModuleSource<'_>,
+    text: Option<&Source<'_>>,
+    checksums: &[Checksum],
+) -> Result<Loaded> {
     let raw_device = &device.0.raw;
     let mut refused: Option<Error> = None;
     for index in suitable_images(device, source) {
@@ -140,16 +174,10 @@ unsafe fn load_image(device: &Device, source: &ModuleSource<'_>, checksums: &[Ch
         let symbols = image.symbols.iter().map(|&(name, symbol)| (name.to_owned(), symbol.to_owned()));
         return Ok(Loaded { raw, symbols: symbols.collect(), compiled: None });
     }
-    let Some(text) = &source.source else {
+    let Some(text) = text else {
         return Err(refused.unwrap_or_else(|| no_image(device, source, None)));
     };
-    let load = || {
-        let compiled = compile_cache::compile(&**raw_device, text)?;
-        // SAFETY: the compiler has made the image, now or when it was cached.
-        let raw = unsafe { raw_device.module_load(&compiled.image) }?;
-        Ok((raw, compiled))
-    };
-    let (raw, compiled) = load().map_err(|error: Error| match (&refused, error.kind()) {
+    let loaded = compile_image(device, text).map_err(|error| match (&refused, error.kind()) {
         (Some(refused), ErrorKind::Unsupported | ErrorKind::InvalidModule | ErrorKind::NoImageForDevice) => {
             let why = format_args!("the source cannot be used instead ({})", error.message());
             refused.clone().with_context(why)
@@ -160,7 +188,16 @@ unsafe fn load_image(device: &Device, source: &ModuleSource<'_>, checksums: &[Ch
     if let Some(refused) = &refused {
         say_once(device, source, refused, "its source is compiled at run time");
     }
-    let names = text.kernels.iter().map(|&(name, _)| name.to_owned());
+    Ok(loaded)
+}
+
+/// Compiles a source, or finds its image in the cache, and loads the image.
+fn compile_image(device: &Device, source: &Source<'_>) -> Result<Loaded> {
+    let raw_device = &device.0.raw;
+    let compiled = compile_cache::compile(&**raw_device, source)?;
+    // SAFETY: the compiler has made the image, now or when it was cached.
+    let raw = unsafe { raw_device.module_load(&compiled.image) }?;
+    let names = source.kernels.iter().map(|&(name, _)| name.to_owned());
     Ok(Loaded { raw, symbols: names.zip(compiled.symbols).collect(), compiled: Some(compiled.image) })
 }
 
@@ -186,8 +223,8 @@ fn say_once(device: &Device, source: &ModuleSource<'_>, refused: &Error, instead
 
 /// Returns the variables that kernels of an image may write, for an image that was compiled at run time. Returns none if the
 /// list already has such a variable, because launches are then ordered anyway.
-fn unlisted_in(image: &[u8], source: &ModuleSource<'_>, read_only: &[&str]) -> Vec<String> {
-    if source.globals.iter().any(|global| global.memory == GlobalMemory::Device) {
+fn unlisted_in(image: &[u8], globals: &[GlobalVariable<'_>], read_only: &[&str]) -> Vec<String> {
+    if globals.iter().any(|global| global.memory == GlobalMemory::Device) {
         return Vec::new();
     }
     let Some(mut writable) = variables::writable(image) else {
@@ -227,7 +264,7 @@ fn no_image(device: &Device, source: &ModuleSource<'_>, compiler: Option<&Error>
         build_too(info.backend, &info.arch, built)
     );
     if let Some(error) = compiler {
-        message += &format!("; or make its source compile at run time ({})", error.message());
+        message += &format!("; the source cannot be used instead: {}", error.message());
     }
     Error::new(ErrorKind::NoImageForDevice, message)
 }
@@ -254,20 +291,17 @@ fn build_too(backend: BackendName, arch: &str, built: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::global::GlobalVariable;
-
     #[test]
     fn an_image_of_a_run_time_compiler_tells_its_variables() {
         let ptx =
             b".version 9.0\n.global .align 4 .u32 hidden;\n.global .align 4 .b8 _ZZ1kPfE5table[8] = {1};\n";
         let variable = |memory| GlobalVariable { name: "listed", memory };
         let (constant, device) = ([variable(GlobalMemory::Constant)], [variable(GlobalMemory::Device)]);
-        let of = |globals| ModuleSource { name: "test", images: &[], source: None, globals };
         let read_only: &[&str] = &["k::table"];
-        assert_eq!(unlisted_in(ptx, &of(&[]), read_only), ["hidden"]);
-        assert_eq!(unlisted_in(ptx, &of(&constant), &[]), ["hidden", "k::table"]);
-        assert_eq!(unlisted_in(ptx, &of(&device), &[]), [""; 0], "launches are ordered already");
-        assert_eq!(unlisted_in(b".version 9.0\n", &of(&[]), &[]), [""; 0]);
-        assert_eq!(unlisted_in(b"CCOB", &of(&[]), read_only), ["variables that the image hides"]);
+        assert_eq!(unlisted_in(ptx, &[], read_only), ["hidden"]);
+        assert_eq!(unlisted_in(ptx, &constant, &[]), ["hidden", "k::table"]);
+        assert_eq!(unlisted_in(ptx, &device, &[]), [""; 0], "launches are ordered already");
+        assert_eq!(unlisted_in(b".version 9.0\n", &[], &[]), [""; 0]);
+        assert_eq!(unlisted_in(b"CCOB", &[], read_only), ["variables that the image hides"]);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn device() -> Device {
 /// Loads a kernel that takes any arguments.
 pub(crate) fn kernel(device: &Device) -> Kernel {
     let images = &[Image { backend: "null", targets: &["any"], bytes: &[], symbols: &[] }];
-    let source = ModuleSource { name: "null", images, source: None, globals: &[] };
+    let source = ModuleSource { name: "null", images, globals: &[] };
     // SAFETY: the driver is a fake that runs nothing.
     unsafe { device.load_module(&source) }.unwrap().kernel("any").unwrap()
 }

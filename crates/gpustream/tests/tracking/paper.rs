@@ -379,7 +379,7 @@ pub(crate) fn kernel(device: &Device) -> Kernel {
         bytes: b"paper",
         symbols: &[],
     }];
-    let source = ModuleSource { name: "paper", images: &images, source: None, globals: &[] };
+    let source = ModuleSource { name: "paper", images: &images, globals: &[] };
     // SAFETY: the driver is a fake that runs nothing.
     unsafe { device.load_module(&source) }.unwrap().kernel("touch").unwrap()
 }

@@ -31,7 +31,7 @@ fn increment(recorder: &Recorder, device: &Device) -> Kernel {
         Image { backend: "hip", targets: &["gfx942", "gfx90a:xnack+"], bytes: b"damaged", symbols: &[] },
         Image { backend: "hip", targets: &["gfx1100", "gfx90a"], bytes: &bytes, symbols: &[] },
     ];
-    let source = ModuleSource { name: "increment", images: &images, source: None, globals: &[] };
+    let source = ModuleSource { name: "increment", images: &images, globals: &[] };
     // SAFETY: the driver is a fake that runs nothing.
     unsafe { device.load_module(&source) }.unwrap().kernel("increment").unwrap()
 }

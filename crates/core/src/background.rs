@@ -1,0 +1,79 @@
+//! Work on a thread of its own, for a future that waits for it.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread;
+
+use gpustream_hal::thread::with_signals_blocked;
+use gpustream_hal::{Error, ErrorKind, Result};
+
+use crate::process;
+use crate::reactor::Wait;
+use crate::sync::{Mutex, lock};
+
+/// Work that another thread does. If you drop this, only the waiting stops: the thread goes on, and drops the value.
+pub struct Background<T> {
+    wait: Arc<Wait>,
+    value: Arc<Mutex<Option<T>>>,
+}
+
+impl<T: Send + 'static> Background<T> {
+    /// Starts a thread for `work`, which may call the driver for seconds. If the process ends before, `work` is leaked.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Driver`] if the thread cannot be started.
+    pub fn start(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<Self> {
+        process::register("background work", || {});
+        let background = Self { wait: Wait::new(1), value: Arc::default() };
+        let (wait, value) = (background.wait.clone(), background.value.clone());
+        // Listeners are the program's code, and may panic in the work.
+        let run = move || {
+            let outcome = panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+                std::mem::forget(panic);
+                Err(Error::new(ErrorKind::HostPanic, "code of the program panicked on the library's thread"))
+            });
+            wait.reach(outcome.map(|made| *lock(&value) = Some(made)));
+        };
+        let builder = thread::Builder::new().name("gpustream-work".into());
+        with_signals_blocked(|| builder.spawn(move || process::at_driver(run))).map_err(|error| {
+            Error::new(ErrorKind::Driver, format!("the library could not start a thread: {error}"))
+        })?;
+        Ok(background)
+    }
+
+    /// Returns the outcome if there is one. Otherwise `waker` is called as soon as there is one. The value is handed out once.
+    pub fn poll(&self, waker: &Waker) -> Option<Result<T>> {
+        let outcome = self.wait.poll(waker)?;
+        let taken = || Error::new(ErrorKind::InvalidArgument, "the future was polled after it had resolved");
+        Some(outcome.and_then(|()| lock(&self.value).take().ok_or_else(taken)))
+    }
+}
+
+impl<T> Drop for Background<T> {
+    fn drop(&mut self) {
+        self.wait.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_of_the_work_is_an_error_and_a_second_poll_is_too() {
+        let outcome = |work: fn() -> Result<u32>| {
+            let background = Background::start(work).unwrap();
+            loop {
+                if let Some(outcome) = background.poll(Waker::noop()) {
+                    return (outcome, background.poll(Waker::noop()).unwrap().is_err());
+                }
+                thread::yield_now();
+            }
+        };
+        assert_eq!(outcome(|| Ok(5)).0.unwrap(), 5);
+        assert!(outcome(|| Ok(5)).1);
+        let (panicked, _) = outcome(|| panic!("on purpose"));
+        assert_eq!(panicked.unwrap_err().kind(), ErrorKind::HostPanic);
+    }
+}
