@@ -20,7 +20,7 @@ use cudarc::cublas::{CudaBlas, Gemv, GemvConfig, sys::cublasOperation_t};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 use examples::DeviceArg;
 use gpustream::hal::RawStream;
-use gpustream::{Arg, Buffer, Stream};
+use gpustream::{Buffer, Stream};
 use gpustream_kernels::elementwise;
 
 /// Runs kernels of this library on cudarc's memory, and cuBLAS through cudarc on this library's memory

@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gpustream::{Arg, AsView, Buffer, CopyBatch, Device, Launch, Stream, Synchronize};
+use gpustream::{AsView, Buffer, CopyBatch, Device, Launch, Stream, Synchronize};
 use gpustream_kernels::reduce::Reduce;
 use gpustream_kernels::{elementwise, matrix};
 use smol::future::block_on;

@@ -74,7 +74,7 @@ fn multiply_on_cpu(
     b: &Buffer<f32>,
     c: &mut Buffer<f32>,
 ) -> Result<()> {
-    let parts = 4 * stream.device().info().limits.multiprocessors;
+    let parts = 4 * stream.device().info().multiprocessors;
     // SAFETY: the parts read `a` and `b`, and write `c`, each its own rows.
     unsafe {
         stream.external_parallel("multiply", (a, b, c), parts, move |part, (a, b, c)| {

@@ -94,7 +94,7 @@ fn values_and_errors_come_back_as_they_are(device: &Device) -> Result<()> {
         let failed: Result<(), _> = stream.external("code", &mut x, |_, _| Err(TheirError::Code(13)));
         assert!(matches!(failed, Err(TheirError::Code(13))), "{failed:?}");
         let capture = stream.capture(|s| {
-            let inside = || unsafe { s.external("inside", (), |_, ()| Ok(())) };
+            let inside = || s.external("inside", (), |_, ()| Ok(()));
             let ours: Result<(), _> = stream.external("ours", (), |_, ()| inside());
             match ours {
                 Err(TheirError::Ours(error)) => assert_eq!(error.kind(), ErrorKind::InHostClosure, "{error}"),

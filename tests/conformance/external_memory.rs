@@ -225,7 +225,7 @@ fn empty_memory_needs_no_address(device: &Device) -> Result<()> {
 fn borrowed_memory_goes_back_in_the_order_of_its_stream(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (theirs, mut y) = (Theirs::new(device, 4 * N)?, a.zeros::<u32>(N)?);
-    let (address, to) = (theirs.address, y.as_raw());
+    let address = theirs.address;
     device.synchronize()?;
     let gate = Gate::new(device)?;
     // SAFETY: the memory lives until everything is done, and is used in the order of stream a.
@@ -253,7 +253,6 @@ fn lent_memory_comes_after_our_work(device: &Device) -> Result<()> {
     let gate = Gate::adding(&kernels, &a, &mut x, 1)?;
     let theirs = x.into_raw(&b)?;
     assert_eq!(theirs.bytes(), 4 * N);
-    let to = y.as_raw();
     // SAFETY: the copy goes to the stream that has the memory.
     unsafe {
         b.external("copy", &[Arg::write(&mut y)], |raw, [to]| {

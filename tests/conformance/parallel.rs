@@ -6,9 +6,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 
 use conformance::{Gate, assert_all, kernels_and_streams, next, open_again, refused, tests};
 use gpustream::interop::check_outside_closures;
-use gpustream::{
-    Arg, Buffer, Device, DeviceOptions, ErrorKind, Part, Result, Stream, StreamOptions, Tracking,
-};
+use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, Part, Result, Stream, StreamOptions, Tracking};
 
 tests! {
     Plain if runs_closures_in_parts: parts_cover_the_elements_once, parts_keep_to_the_order_of_streams,

@@ -17,7 +17,7 @@ pub mod coming_from_cudarc {}
 pub mod bringing_your_own {}
 
 /// How to write a library that others call in their streams, with a small BLAS as the example.
-#[doc = include_str!("library_on_top.md")]
+#[doc = include_str!("guide/library_on_top.md")]
 pub mod library_on_top {}
 
 /// How to see what ran: traces, reports and pictures.

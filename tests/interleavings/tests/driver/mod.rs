@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gpustream::DeviceOptions;
 use gpustream::hal::{
-    DeviceInfo, Error, ErrorKind, FillPattern, GraphNode, RawEvent, RawStream, Result, Work as Operation,
+    DeviceInfo, Error, ErrorKind, GraphNode, RawEvent, RawStream, Result, Work as Operation,
 };
 use gpustream_hal::noop::{Call, Model, Noop};
 use shuttle::sync as model;
