@@ -6,6 +6,7 @@ mod bad_input;
 mod captures_alloc;
 mod clusters;
 mod combine;
+mod compile;
 mod conditions;
 mod convert;
 mod copies;
