@@ -3,6 +3,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
+use conformance::executor::block_on;
 use conformance::{Gate, ONE, assert_all, kernels_and_streams, next, open_again, refused, sync, tests};
 use gpustream::{Device, DeviceOptions, ErrorKind, Result, Stream, Tracking};
 
@@ -179,17 +180,17 @@ fn a_host_wait_is_refused(device: &Device) -> Result<()> {
     refused_inside(device, Stream::is_done)?;
     refused_inside(device, |s| s.record()?.synchronize())?;
     refused_inside(device, |s| s.record()?.is_done())?;
-    refused_inside(device, |s| conformance::executor::block_on(s.record()?.synchronize_async()))?;
+    refused_inside(device, |s| block_on(s.record()?.synchronize_async()))?;
     refused_inside(device, |s| s.device().synchronize())?;
     let x = device.stream()?.full(N, 1u32)?;
     conformance::synchronize(device)?;
     refused_inside(device, |s| s.download(&x))?;
     refused_inside(device, |s| s.download_into(&x, &mut [0; N]))?;
-    refused_inside(device, |s| conformance::executor::block_on(s.synchronize_async()))?;
+    refused_inside(device, |s| block_on(s.synchronize_async()))?;
     // Such a future would be ready at once, before the graph has written the memory.
-    refused_inside(device, |s| s.download_async(&x))?;
+    refused_inside(device, |s| block_on(s.download_async(&x)))?;
     refused(
-        device.graph_builder()?.node(&[], |s| s.download_async(&x).map(drop)),
+        device.graph_builder()?.node(&[], |s| block_on(s.download_async(&x)).map(drop)),
         ErrorKind::NotANode,
         &["download"],
     );

@@ -72,14 +72,14 @@ fn a_download_arrives(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let mut x = s.full(N, 1u32)?;
     let gate = Gate::adding(&kernels, &s, &mut x, 1)?;
-    let download = s.download_async(&x.slice(10..20)?)?;
+    let download = s.download_async(&x.slice(10..20)?);
     // The download keeps its place in the stream, so it must not see this fill.
     s.fill(&mut x, 9)?;
     drop(x);
     gate.open();
     assert_eq!(block_on(download)?, [2; 10]);
     let y = s.alloc::<u32>(N)?;
-    refused(s.download_async(&y), ErrorKind::Uninitialized, &[]);
+    refused(block_on(s.download_async(&y)), ErrorKind::Uninitialized, &[]);
     Ok(())
 }
 
@@ -99,7 +99,7 @@ pub(crate) async fn job(device: Device, kernels: Arc<sync::Kernels>, seed: u32) 
         assert_eq!(host.read()?[N - 1], want);
         s.record()?.synchronize_async().await?;
     }
-    assert_eq!(s.download_async(&x)?.await?, vec![want; N]);
+    assert_eq!(s.download_async(&x).await?, vec![want; N]);
     Ok(())
 }
 
@@ -213,7 +213,7 @@ fn futures_outlive_everything(device: &Device) -> Result<()> {
         let mut x = s.full(N, 1u32)?;
         kernels.add_when(&s, gate.flag(), &mut x, 6, N)?;
         let event = s.record()?;
-        (s.synchronize_async(), event.synchronize_async(), s.download_async(&x)?)
+        (s.synchronize_async(), event.synchronize_async(), s.download_async(&x))
     };
     drop(device);
     gate.open();

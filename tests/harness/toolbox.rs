@@ -135,7 +135,7 @@ impl Toolbox {
         note("Stream::upload_into", stream.upload_into(&[1u32; N], x));
         note("Stream::download", stream.download(y).map(drop));
         note("Stream::download_into", stream.download_into(y, &mut [0; N]));
-        note("Stream::download_async", stream.download_async(y).map(drop));
+        note("Stream::download_async", finish(&mut stream.download_async(y)));
         note("Stream::copy", other.copy(y, x));
         note("Stream::copy to pinned memory", other.copy(y, host));
         let mut batch = CopyBatch::new();

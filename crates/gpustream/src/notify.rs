@@ -178,25 +178,30 @@ impl Stream {
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let stream = device.stream()?;
     /// let mut x = stream.upload(&[1, 2, 3])?;
-    /// let values = stream.download_async(&x)?;
+    /// let values = stream.download_async(&x);
     /// stream.fill(&mut x, 0)?;                       // after the copy
     /// assert_eq!(values.await?, [1, 2, 3]);
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As for [`download`](Self::download).
+    /// The future resolves with the errors of [`download`](Self::download), also if the copy could not be submitted.
     #[track_caller]
-    pub fn download_async<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Result<Download<T>> {
+    pub fn download_async<T: Plain>(&self, src: &(impl AsView<T> + ?Sized)) -> Download<T> {
+        let call_site = call_site("download_async");
+        let failed = |error| Download { finished: Synchronize::new(Err(error)), host: None };
+        let mut download = self.begin_download(call_site, src.view()).unwrap_or_else(failed);
+        download.finished.call_site = call_site;
+        download
+    }
+
+    fn begin_download<T: Plain>(&self, call_site: CallSite, src: View<'_, T>) -> Result<Download<T>> {
         // A graph would write this memory in every launch, and may not have been launched when you poll the future.
-        let entry = self.enter(call_site("download"))?;
+        let entry = self.enter(call_site)?;
         entry.check_running("wait for a download, not even with a future; copy to pinned memory instead")?;
-        let src = src.view();
         let mut host = self.device.pinned::<T>(src.len())?;
         self.copy_for(&entry, &src, &host.view_mut().view())?;
-        let mut finished = host.synchronize_async();
-        finished.call_site = entry.caller.call_site;
-        Ok(Download { finished, host: Some(host) })
+        Ok(Download { finished: host.synchronize_async(), host: Some(host) })
     }
 }
 

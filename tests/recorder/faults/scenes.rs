@@ -481,7 +481,7 @@ pub(crate) fn futures(it: &mut Stage) -> Result<u64> {
         it.a.synchronize_async().await?;
         event.synchronize_async().await?;
         it.host.synchronize_async().await?;
-        let values = it.a.download_async(&it.x)?.await?;
+        let values = it.a.download_async(&it.x).await?;
         Ok(sum(&values) + sum(&it.host.try_read()?))
     })
 }

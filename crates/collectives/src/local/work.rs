@@ -31,19 +31,11 @@ struct Rank {
 type Calls<'c, 'a> = [&'c mut Call<'a>];
 
 impl RankDevices {
-    /// Loads the kernels on each device.
+    /// Loads the kernels on each device, if they are not there yet.
     pub(super) fn load(devices: &[Device]) -> Result<Self> {
-        let mut ranks: Vec<Rank> = Vec::with_capacity(devices.len());
-        for device in devices {
-            let known =
-                ranks.iter().find(|rank| rank.device.is_same(device)).map(|rank| rank.kernels.clone());
-            let kernels = match known {
-                Some(kernels) => kernels,
-                None => Arc::new(Kernels::load(device)?),
-            };
-            ranks.push(Rank { device: device.clone(), kernels });
-        }
-        Ok(Self { ranks })
+        let rank =
+            |device: &Device| Ok(Rank { device: device.clone(), kernels: device.extension(Kernels::load)? });
+        Ok(Self { ranks: devices.iter().map(rank).collect::<Result<_>>()? })
     }
 
     /// Returns the devices of some of the ranks, in this order.
