@@ -1,10 +1,32 @@
-//! Opens a shared object from memory. The system's loader only takes files, so we must give it one.
+//! Opens a shared object from memory. The system's loader only takes files, so we must give it one: a file in
+//! memory, whose path is `/proc/self/fd/N`, or a file in the temporary folder.
+//!
+//! The loader opens a library once. If you ask for a path or an inode that it knows, you get the library that
+//! it has, and would run that library's kernels. A descriptor's number does not tell two images apart, because
+//! the system gives it away again as soon as it is free, and a library may outlive its descriptor:
+//!
+//! ```text
+//! open A     /proc/self/fd/7 is new
+//! close A    the loader keeps A under this path, but 7 is free
+//! open B     /proc/self/fd/7 is known: the loader returns A
+//! ```
+//!
+//! glibc keeps the first library that defines a unique symbol, because later libraries use it too. g++ makes
+//! such symbols for the static variables of templates, and libstdc++ has some. glibc also keeps a library that
+//! was linked with `-z nodelete`, or that has destructors to run when a thread ends.
+//!
+//! So each file gets a path of its own, and before we open it, we ask the loader if it knows the path or the
+//! inode. If it does, we write another file. That happens, for example, if another copy of this crate in the
+//! process has used the path. After the answer no library can take the path or the inode, because both belong
+//! to a file of this call alone. So several threads may load at once, and an image that you load twice becomes
+//! two libraries with separate variables. Only unique symbols are shared.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, ptr};
 
 use gpustream_hal::{Error, ErrorKind, Result, file_limit};
@@ -14,12 +36,11 @@ use crate::elf::Image;
 use crate::error::error;
 use crate::export::memory_file;
 
-/// A library that the loader has opened, and what must stay while it is open.
+/// A library that the loader has opened, and what should stay while it is open.
 pub(crate) struct Loaded {
     pub(crate) library: Library,
-    /// The file in memory. The loader treats two files with the same path as the same library, and the path
-    /// contains the descriptor's number, so that number must not be reused while the library is open. Dropped
-    /// after the library.
+    /// The file in memory. Backtraces open the path that the loader tells them, and should not find another
+    /// file there. Dropped after the library.
     _file: Option<OwnedFd>,
 }
 
@@ -37,7 +58,10 @@ pub(crate) unsafe fn open(bytes: &[u8], image: &Image) -> Result<Loaded> {
             format!("cannot write the module image to a file for the loader: {why}"),
         )
     };
-    let file = ImageFile::write(bytes).map_err(unwritten)?;
+    let mut file = ImageFile::write(bytes).map_err(unwritten)?;
+    while is_known(file.path()) {
+        file = ImageFile::write(bytes).map_err(unwritten)?;
+    }
     // SAFETY: passed on to the caller.
     let library = unsafe { Library::open(Some(file.path()), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     let library = library.map_err(|why| refused(&why, &file, image))?;
@@ -46,6 +70,20 @@ pub(crate) unsafe fn open(bytes: &[u8], image: &Image) -> Result<Loaded> {
         ImageFile::Temporary(_) => None,
     };
     Ok(Loaded { library, _file: file })
+}
+
+/// True if the loader would not open this file, but return a library that it has.
+fn is_known(path: &Path) -> bool {
+    // SAFETY: the loader opens nothing. If it has the library, we give back the reference to it at once.
+    unsafe { Library::open(Some(path), libc::RTLD_NOW | libc::RTLD_NOLOAD) }.is_ok()
+}
+
+/// Returns a path of a descriptor, which each number spells differently: the system skips `/` and `./`, but
+/// the loader compares every character. So does an `OsStr`, unlike a `Path`.
+fn descriptor_path(descriptor: RawFd, number: u64) -> PathBuf {
+    let bits = 0..u64::BITS - number.leading_zeros();
+    let skipped: String = bits.map(|bit| if number >> bit & 1 == 0 { "/" } else { "./" }).collect();
+    format!("/proc/self/fd/{skipped}{descriptor}").into()
 }
 
 /// A file for the loader.
@@ -68,12 +106,13 @@ impl Drop for Temporary {
 impl ImageFile {
     /// Writes a file in memory, or in the temporary folder if that is not possible.
     fn write(image: &[u8]) -> io::Result<Self> {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
         file_limit::check(image.len() as u64)?;
         if let Ok(fd) = memory_file(c"gpustream-module", 0) {
             let mut file = fs::File::from(fd);
             file.write_all(image)?;
             let fd = OwnedFd::from(file);
-            let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+            let path = descriptor_path(fd.as_raw_fd(), WRITTEN.fetch_add(1, Ordering::Relaxed));
             // Without `/proc`, the file in memory has no path.
             if path.exists() {
                 return Ok(Self::Memory(fd, path));
@@ -185,7 +224,32 @@ impl Cause {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
+
+    #[test]
+    fn each_number_is_another_path_to_the_same_file() {
+        let file = fs::File::from(memory_file(c"test", 0).unwrap());
+        let inode = file.metadata().unwrap().ino();
+        let numbers = (0..1000).chain([u64::MAX - 1, u64::MAX]);
+        let path = |number| descriptor_path(file.as_raw_fd(), number).into_os_string();
+        let paths: HashSet<_> = numbers.map(path).collect();
+        assert_eq!(paths.len(), 1002);
+        for path in paths {
+            assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn libraries_of_this_process_are_known_and_new_files_are_not() {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let library = maps.split_whitespace().find(|word| word.contains("/libc")).unwrap();
+        assert!(is_known(Path::new(library)), "{library}");
+        let copy = ImageFile::write(&fs::read(library).unwrap()).unwrap();
+        assert!(!is_known(copy.path()), "its letters are the same, but it is another file");
+    }
 
     #[test]
     fn temporary_files_have_names_of_their_own_and_go() {

@@ -133,6 +133,40 @@ fn two_loads_of_one_image_are_two_modules() {
     }
 }
 
+/// glibc never unloads the first image that defines a unique symbol, as g++ makes for static variables of templates. Later
+/// images get the descriptor that it had, and must not be taken for it.
+#[test]
+fn images_that_stay_loaded_are_not_taken_for_the_next() {
+    const KEPT: &str = r#"
+asm(".pushsection .data\n.globl gs_unique\n.type gs_unique, @gnu_unique_object\n.size gs_unique, 4\n"
+    ".balign 4\ngs_unique: .long 0\n.popsection");
+extern "C" __attribute__((visibility("default"))) int gs_unique;
+__device__ int counter;
+extern "C" __global__ void count(int* out) { *out = 100 * gs_unique++ + counter++; }
+"#;
+    let (bench, [stream]) = bench();
+    let out = bench.memory::<i32>(1);
+    let count_once = |image: &[u8]| {
+        let module = load(&bench, image).unwrap();
+        // SAFETY: we unload the module when its kernel is done, and the kernel takes one pointer.
+        unsafe {
+            let function = bench.device.module_function(module, "count").unwrap();
+            bench.device.launch(function, &ONE, &[Arg::from(&out).pointer()], stream).unwrap();
+            bench.sync(stream).unwrap();
+            bench.device.module_unload(module).unwrap();
+        }
+        out.as_ref()[0]
+    };
+    let kept = compile(KEPT);
+    // Other tests take and free descriptors meanwhile, so one round proves little.
+    for round in 0..20 {
+        // All loads share the first one's unique symbol, because glibc has kept that image.
+        let shared = if cfg!(target_env = "gnu") { round } else { 0 };
+        assert_eq!(count_once(&kept), 100 * shared, "round {round}");
+        assert_eq!(count_once(&IMAGE), 0, "round {round}");
+    }
+}
+
 #[test]
 fn a_name_that_is_not_there_is_an_error_with_the_names_that_are() {
     let (bench, []) = bench();
