@@ -48,7 +48,7 @@ impl Blas for Stream {
         // SAFETY: the product goes to the stream that we are given, reads `a` and `b`, and writes `c` and the workspace.
         // The handle lives as long as the device.
         unsafe {
-            self.external_keyed("multiply", key, (a, b, c, &mut workspace), |raw, (a, b, c, workspace)| {
+            self.external_keyed("multiply", (a, b, c, &mut workspace), key, |raw, (a, b, c, workspace)| {
                 let mut vendor = vendor.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 vendor.set_stream(raw, (workspace, WORKSPACE))?;
                 vendor.multiply(n, a, b, c)

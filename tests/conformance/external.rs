@@ -158,16 +158,16 @@ fn a_panic_inside_leaves_the_stream_usable(device: &Device) -> Result<()> {
 fn captures_record_it(device: &Device) -> Result<()> {
     let (kernels, [a, b]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (a.zeros::<u32>(N)?, a.zeros::<u32>(N)?);
-    assert!(!a.is_captured());
+    assert!(!a.is_recorded());
     let graph = a.capture(|a| {
-        assert!(a.is_captured());
+        assert!(a.is_recorded());
         fill(a, &mut x, 3)?;
         // Stream `b` must join the capture before it uses the memory.
         b.wait(&a.record()?)?;
         copy(&b, &x, &mut y)?;
         kernels.step(a, &mut y, 1, N)
     })?;
-    assert!(!a.is_captured());
+    assert!(!a.is_recorded());
     a.fill(&mut x, 9)?;
     a.fill(&mut y, 9)?;
     drop(x);

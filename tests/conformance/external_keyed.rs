@@ -37,7 +37,7 @@ fn fill(stream: &Stream, x: &mut Buffer<u32>, value: u32, calls: &Calls) -> Resu
         unsafe { device.raw().fill(RawBuffer(x.addr()), FillPattern::U32(value), count, raw) }
     };
     // SAFETY: the call goes to the stream that is given, writes `x` alone, and depends only on the key and on `x`.
-    unsafe { stream.external_keyed("fill_raw", value.into(), x, call) }
+    unsafe { stream.external_keyed("fill_raw", x, value.into(), call) }
 }
 
 /// Runs a step of a kernel, a keyed fill and another kernel.
@@ -121,7 +121,7 @@ fn with_outcome(device: &Device, outcome: &dyn Fn(RawStream) -> Result<()>) -> R
                 kernels.step(s, &mut x, 1, N)?;
                 let call = |raw, _| if t == 1 { outcome(raw) } else { Ok(()) };
                 // SAFETY: nothing is enqueued that touches memory.
-                unsafe { s.external_keyed("theirs", 0, &mut x, call) }
+                unsafe { s.external_keyed("theirs", &mut x, 0, call) }
             })
         }));
         outcomes.push(attempt.unwrap_or_else(|_| Err(Error::external("panicked"))));

@@ -183,7 +183,7 @@ fn check(
                         // nothing but the key.
                         unsafe {
                             if keyed {
-                                s.external_keyed("theirs", value.into(), memory, fill)?;
+                                s.external_keyed("theirs", memory, value.into(), fill)?;
                             } else {
                                 s.external("theirs", memory, fill)?;
                             }

@@ -40,6 +40,21 @@ fn a_short_upload_is_one_call() {
     });
 }
 
+/// If the pool has the memory, allocating it adds no call.
+#[test]
+fn an_upload_to_new_memory_is_one_call() {
+    on_both(|recorder, device, [stream]| {
+        for bytes in [1 << 10, 32 << 10, (32 << 10) + 1] {
+            let values = vec![7u8; bytes];
+            drop(stream.upload(&values).unwrap());
+            let (uploaded, calls) = recorder.record(|| stream.upload(&values).unwrap());
+            let inline = bytes <= device.info().limits.inline_copies;
+            assert_eq!(words(&calls), [if inline { "copy batch" } else { "to device" }], "{bytes} bytes");
+            assert_eq!(stream.download(&uploaded).unwrap(), values);
+        }
+    });
+}
+
 /// Only when a chunk is full may there be other calls than the copies.
 #[test]
 fn many_short_uploads_make_few_other_calls() {

@@ -3,8 +3,10 @@
 
 mod fakes;
 
+use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 
+use gpustream::hal::FillPattern;
 use gpustream::{Arg, Buffer, Device, Error, ErrorKind, Kernel, Launch, ParamInfo, Replay, Result, Stream};
 use recorder::{Call, Recorder};
 
@@ -73,6 +75,47 @@ fn unchanged_run_is_one_call_and_a_changed_value_one_more() {
         assert_eq!(scene.run(8), ["GraphExecMemsetNodeSetParams", "GraphLaunch"]);
         assert_eq!(scene.run(8), ["GraphLaunch"]);
         scene.check(1 + 5, 9);
+    });
+}
+
+/// The second run records another library's calls as a child of the step's graph, and from then on nothing is called.
+#[test]
+fn recorded_calls_are_part_of_the_one_launch() {
+    on_each(|fake, recorder| {
+        let mut scene = Scene::new(fake, recorder);
+        let made = Cell::new(0);
+        let mut run = |key: u64| {
+            let Scene { recorder, device, stream, kernel, x, y, step } = &mut scene;
+            let theirs = |raw, [to]: [_; 1]| {
+                made.set(made.get() + 1);
+                // SAFETY: memory and stream are alive.
+                unsafe { device.raw().fill(to, FillPattern::U32(key as u32), 100, raw) }
+            };
+            let (outcome, calls) = recorder.record(|| {
+                step.run(stream, |s| {
+                    // SAFETY: the fill goes to the stream that is given, writes `y` alone, and depends on the key.
+                    unsafe { s.external_keyed("theirs", &[Arg::write(y)], key, theirs) }?;
+                    increment(kernel, s, ONE, x)?;
+                    increment(kernel, s, ONE, y)
+                })
+            });
+            outcome.unwrap();
+            assert_eq!(stream.download(y).unwrap(), [key as u32 + 1; 100]);
+            words(&calls)
+        };
+        assert_eq!(run(7), PLAIN, "the first run submits each operation");
+        let recorded = run(7);
+        let count = |word| recorded.iter().filter(|call| **call == word).count();
+        assert_eq!((count("GraphAddChildGraphNode"), count("GraphAddKernelNode")), (1, 2), "{recorded:?}");
+        assert_eq!((count("instantiate"), count("launch")), (1, 0), "{recorded:?}");
+        assert_eq!(recorded.last(), Some(&"GraphLaunch"));
+        assert_eq!(run(7), ["GraphLaunch"]);
+        assert_eq!(run(7), ["GraphLaunch"]);
+        assert_eq!(made.get(), 2);
+        assert_eq!(run(8), PLAIN, "another key is another operation");
+        assert_eq!(made.get(), 3);
+        run(8);
+        assert_eq!((run(8), made.get()), (vec!["GraphLaunch"], 4));
     });
 }
 

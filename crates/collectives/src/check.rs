@@ -15,7 +15,7 @@ pub(crate) fn stream(stream: &Stream, rank: usize, own: &Device) -> Result<()> {
 
 /// Checks that a stream runs its work instead of recording it.
 pub(crate) fn not_recorded(stream: &Stream, rank: usize) -> Result<()> {
-    if !stream.is_captured() {
+    if !stream.is_recorded() {
         return Ok(());
     }
     Err(Error::new(

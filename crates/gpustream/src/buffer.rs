@@ -127,7 +127,7 @@ impl<T: Plain> Buffer<T> {
     /// # let stream = device.stream()?;
     /// let mut owner: Vec<f32> = vec![1.0; 1000]; // the CPU device's memory is the host's
     /// let (memory, len) = (owner.as_mut_ptr(), owner.len());
-    // SAFETY: the vector keeps its elements where they are, and is not used elsewhere until it is dropped.
+    /// // SAFETY: the vector keeps its elements where they are, and is not used elsewhere until it is dropped.
     /// let mut buffer = unsafe { gpustream::Buffer::from_raw(&stream, memory, len, owner) }?;
     /// stream.fill(&mut buffer, 2.0)?;
     /// assert_eq!(stream.download(&buffer)?[999], 2.0);
@@ -178,7 +178,7 @@ impl<T: Plain> Buffer<T> {
     /// # let stream = device.stream()?;
     /// let mut theirs = vec![1.0f32; 1000]; // the CPU device's memory is the host's
     /// let memory = theirs.as_mut_ptr();
-    // SAFETY: the vector is not used elsewhere until the stream is done.
+    /// // SAFETY: the vector is not used elsewhere until the stream is done.
     /// unsafe { gpustream::Buffer::with_raw(&stream, memory, theirs.len(), |x| stream.fill(x, 2.0)) }?;
     /// stream.synchronize()?;
     /// assert_eq!(theirs[999], 2.0);

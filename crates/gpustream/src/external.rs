@@ -154,7 +154,7 @@ impl Stream {
     /// };
     /// for _ in 0..10 {
     ///     // SAFETY: `theirs` only enqueues a fill of `x` in the stream that it gets, and always the same.
-    ///     replay.run(&stream, |s| unsafe { s.external_keyed("theirs", 0, &mut x, theirs) })?;
+    ///     replay.run(&stream, |s| unsafe { s.external_keyed("theirs", &mut x, 0, theirs) })?;
     /// }
     /// assert_eq!((stream.download(&x)?, calls.get()), (vec![7; 8], 2));
     /// # Ok(())
@@ -175,8 +175,8 @@ impl Stream {
     pub unsafe fn external_keyed<'a, M: Operands<'a>, E: From<Error>>(
         &self,
         label: &'static str,
-        key: u64,
         memory: M,
+        key: u64,
         call: impl FnOnce(RawStream, M::Addresses) -> Result<(), E>,
     ) -> Result<(), E> {
         if !self.core.is_in_step() {
@@ -252,20 +252,20 @@ impl Stream {
     /// work wait for what was enqueued. We make no device's context current. Does not block.
     ///
     /// ```
-    /// use gpustream::{Arg, hal::FillPattern};
+    /// use gpustream::hal::FillPattern;
     /// # let device = gpustream::Device::open("cpu")?;
     /// # let (a, b) = (device.stream()?, device.stream()?);
     /// let (mut x, mut y) = (a.zeros::<u32>(100)?, b.zeros::<u32>(100)?);
     /// let (to_x, to_y, raw) = (x.as_raw(), y.as_raw(), device.raw());
     /// // SAFETY: between the two operations each stream only gets a fill of its own memory.
     /// unsafe {
-    ///     let (raw_a, in_front_a) = a.external_elsewhere("fill", &[Arg::write(&mut x)], None)?;
-    ///     let (raw_b, in_front_b) = b.external_elsewhere("fill", &[Arg::write(&mut y)], None)?;
+    ///     let (raw_a, in_front_a) = a.external_elsewhere("fill", &mut x, None)?;
+    ///     let (raw_b, in_front_b) = b.external_elsewhere("fill", &mut y, None)?;
     ///     raw.fill(to_x, FillPattern::U32(1), 100, raw_a)?;
     ///     raw.fill(to_y, FillPattern::U32(2), 100, raw_b)?;
     ///     // Nothing was submitted in between, so the sections grow.
-    ///     assert!(a.external_elsewhere("fill", &[Arg::write(&mut x)], in_front_a.as_ref())?.1.is_none());
-    ///     assert!(b.external_elsewhere("fill", &[Arg::write(&mut y)], in_front_b.as_ref())?.1.is_none());
+    ///     assert!(a.external_elsewhere("fill", &mut x, in_front_a.as_ref())?.1.is_none());
+    ///     assert!(b.external_elsewhere("fill", &mut y, in_front_b.as_ref())?.1.is_none());
     /// }
     /// // Each stream waits for the other's fill.
     /// assert_eq!((b.download(&x)?, a.download(&y)?), (vec![1; 100], vec![2; 100]));
@@ -278,14 +278,15 @@ impl Stream {
     /// # Safety
     /// As for [`external`](Self::external), for the work that is enqueued between the two operations.
     #[track_caller]
-    pub unsafe fn external_elsewhere(
+    pub unsafe fn external_elsewhere<'a>(
         &self,
         label: &'static str,
-        memory: &[Arg<'_>],
+        memory: impl Operands<'a>,
         grown: Option<&StreamWatcher>,
     ) -> Result<(RawStream, Option<StreamWatcher>)> {
         let entry = self.enter(call_site(label))?;
-        let accesses = self.accesses(&entry, memory)?;
+        let (memory, _) = memory.split();
+        let accesses = self.accesses(&entry, memory.as_ref())?;
         let mut submission = Operation::new(&entry.caller, &accesses, DriverCalls::Elsewhere);
         // SAFETY: nothing is enqueued here.
         let section = entry.named(unsafe { entry.submit_watched(&self.core, &mut submission, grown) })?;
@@ -494,7 +495,7 @@ impl Stream {
 
     /// Returns true if work that you submit now is recorded, into a capture or a node, instead of being run. A library asks
     /// this before it allocates or waits.
-    pub fn is_captured(&self) -> bool {
+    pub fn is_recorded(&self) -> bool {
         self.core.is_recorded()
     }
 

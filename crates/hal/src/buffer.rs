@@ -426,7 +426,7 @@ pub unsafe trait Buffers {
 
     /// Copies at most [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies) bytes from any host memory to the
     /// device, in stream order. When the call returns, it has read them (`cuMemcpyBatchAsync` with
-    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`; for 1,
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL`; for 1, 2 or 4 aligned bytes `cuMemsetD8Async` and its kin).
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if [`DeviceLimits::inline_copies`](crate::DeviceLimits::inline_copies)

@@ -3,6 +3,7 @@
 //! Everything that the layers above and the backends ask about an operation without following its pointers is answered here:
 //! [`Work::kind`] says what kind it is, and [`Work::is_node`] whether a graph can have it. To add a kind of operation, add a
 //! variant, answer these two, and call the driver in [`Work::enqueue`] and, if it can be a node, in each backend's `graph.rs`.
+//! Then teach `replay/sequence.rs` of the core to compare it, because otherwise it cuts every replayed step.
 
 use std::ffi::c_void;
 

@@ -96,7 +96,7 @@ unsafe impl Graphs for HipDevice {
                 return Ok(());
             }
             if status == hipStreamCaptureStatusActive {
-                // We must not query here, because that would invalidate the capture.
+                // A query invalidates the capture, and that is what we want.
                 let _ = api.hipStreamQuery(stream);
             }
             api.hipStreamBeginCapture(stream, hipStreamCaptureModeRelaxed).ok()?;

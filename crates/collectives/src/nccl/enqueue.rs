@@ -102,7 +102,7 @@ fn enqueue_in(
         let make = |issue: &Issue| issue.make(api, handle, (rank, size), raw);
         if grouped(api, || issues.iter().try_for_each(make))? { held.settle() } else { Ok(()) }
     };
-    if stream.is_captured() {
+    if stream.is_recorded() {
         stream.watch_launches(&endpoint.graphs)?;
         endpoint.comm.record(call);
         // SAFETY: NCCL's work goes to this stream, only touches the calls' memory and NCCL's own, and comes
@@ -126,7 +126,7 @@ fn enqueue_over(
     held: &[LockedComm<'_>],
 ) -> Result<()> {
     let Some(api) = held.first().map(|held| held.comm.api) else { return Ok(()) };
-    if ranks.iter().flat_map(|(_, calls)| calls).any(|call| call.call.stream.is_captured()) {
+    if ranks.iter().flat_map(|(_, calls)| calls).any(|call| call.call.stream.is_recorded()) {
         let message = "in a graph, a group may only have calls of one rank, in one stream";
         return Err(Error::new(ErrorKind::Captured, message));
     }
@@ -142,7 +142,7 @@ fn enqueue_over(
             let (args, _) = split(std::slice::from_mut(call));
             // SAFETY: the work of the call only touches this memory. It is enqueued below, before the other
             // operation.
-            streams.push(unsafe { stream.external_elsewhere(label, &args, grown) }?);
+            streams.push(unsafe { stream.external_elsewhere(label, &args[..], grown) }?);
         }
     }
     let mut raws = streams.iter().map(|(raw, _)| *raw);
@@ -164,7 +164,7 @@ fn enqueue_over(
             let (args, _) = split(std::slice::from_mut(call));
             let grown = front.as_ref().or(watched.grown());
             // SAFETY: the work of the call only touches this memory, and is already enqueued.
-            let (_, behind) = unsafe { stream.external_elsewhere(label, &args, grown) }?;
+            let (_, behind) = unsafe { stream.external_elsewhere(label, &args[..], grown) }?;
             watched.add(signature, stream, front, behind);
         }
     }
