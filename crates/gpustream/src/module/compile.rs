@@ -193,7 +193,8 @@ impl Compile {
                     "has no name that C++ allows; use letters, digits and `_`",
                 );
             }
-            // Compilers end the value at a line's end, and read on behind a `\` or in a comment.
+            // A compiler ends the value at a line break. If the line ends in `\` or inside a comment, it takes the next
+            // line too.
             if value.contains(char::is_control) || value.ends_with('\\') || value.contains("/*") {
                 let why = "is not one line of C++; remove control characters, `/*`, and a `\\` at the end";
                 return invalid(format!("the value {value:?} of `{name}`"), why);
