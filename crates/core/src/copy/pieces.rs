@@ -18,7 +18,8 @@ use crate::track::Mode;
 
 pub(super) use crate::staging::parallel_copy::Claims;
 
-/// A copy of up to so many bytes wakes no helper, because we would be done before the helper began.
+/// A copy of up to this many bytes wakes no helper, unless it closely follows another copy: we would be done before the
+/// helper began.
 const SHORT: usize = 2 << 20;
 
 /// Pinned memory for one piece. If you drop it, it goes back to the pool, which gives it away only after its last use is done.
