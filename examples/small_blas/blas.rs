@@ -11,9 +11,9 @@ const WORKSPACE: usize = 32 << 20;
 
 /// Matrix products in a stream.
 pub trait Blas {
-    /// Enqueues `c = a b` for square matrices of `n` rows, which lie row by row. Does not wait for the device, and can be part
-    /// of a capture or a replayed step. The first call on a device loads the vendor's library, which takes a moment and
-    /// cannot be captured: call [`prepare`] before.
+    /// Enqueues `c = a b` for square matrices of `n` rows, stored row by row. Does not wait for the device. You can call it in a
+    /// capture or a replayed step. The first call on a device loads the vendor's library. That takes a moment and cannot be
+    /// captured, so call [`prepare`] before your first capture.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`] if a matrix does not have `n * n` elements; [`ErrorKind::DriverMissing`] if the
@@ -21,7 +21,7 @@ pub trait Blas {
     fn multiply(&self, n: usize, a: &Buffer<f32>, b: &Buffer<f32>, c: &mut Buffer<f32>) -> Result<()>;
 }
 
-/// Loads what products need on this device.
+/// Loads the vendor's library for this device, so that the first product need not.
 pub fn prepare(device: &Device) -> Result<()> {
     if is_cpu(device) { Ok(()) } else { vendor(device).map(drop) }
 }
@@ -41,7 +41,7 @@ impl Blas for Stream {
             return multiply_on_cpu(self, n, a, b, c);
         }
         let vendor = vendor(self.device())?;
-        // A temporary from the pool: the product that the stream runs next takes the same memory, and a graph keeps it.
+        // Temporary memory from the pool. This stream's next product gets the same memory. In a graph, the graph owns it.
         let mut workspace = self.alloc::<u8>(WORKSPACE)?;
         // The product depends on nothing but its size and its memory.
         let key = n as u64;
@@ -61,7 +61,7 @@ fn is_cpu(device: &Device) -> bool {
     device.info().backend == gpustream::BackendName::CPU
 }
 
-/// Returns the vendor's library with its handle, of which each device has one.
+/// Returns the vendor's library with its handle. There is one for each device.
 pub fn vendor(device: &Device) -> Result<std::sync::Arc<Mutex<Vendor>>> {
     device.extension(|device| Vendor::open(device).map(Mutex::new))
 }
@@ -75,7 +75,7 @@ fn multiply_on_cpu(
     c: &mut Buffer<f32>,
 ) -> Result<()> {
     let parts = 4 * stream.device().info().multiprocessors;
-    // SAFETY: the parts read `a` and `b`, and write `c`, each its own rows.
+    // SAFETY: the parts read `a` and `b`, and each part writes its own rows of `c`.
     unsafe {
         stream.external_parallel("multiply", (a, b, c), parts, move |part, (a, b, c)| {
             let rows = part.range(n);

@@ -2,8 +2,8 @@
 //! `stream.multiply(n, &a, &b, &mut c)`. The program calls it between its own kernels, inside a replayed step.
 //!
 //! You learn how such a library keeps its handles (`Device::extension`), how it enqueues work that is ordered with everything
-//! else (`Stream::external_keyed`, `Stream::external_parallel`), and what that costs beside the bare call. The guide "A library
-//! on top of gpustream" explains it step by step.
+//! else (`Stream::external_keyed`, `Stream::external_parallel`), and what that costs compared with the bare call. The guide
+//! "A library on top of gpustream" explains it step by step.
 //!
 //! ```console
 //! $ cargo run --release --example small_blas
@@ -53,7 +53,8 @@ fn run() -> Result<()> {
     let kernels = elementwise::Kernels::load(&device)?;
     blas::prepare(&device)?;
 
-    // A cyclic shift of the rows, which moves each row of `x` down by one, and adds up exactly.
+    // This matrix moves each row of `x` down by one, and the last row to the top. Its elements are 0 and 1, so the products
+    // are exact.
     let shift = examples::values(n * n, |at| if (at / n + n - 1) % n == at % n { 1.0f32 } else { 0.0 })?;
     let rows = examples::values(n * n, |at| (at / n) as f32)?;
     let (shift, mut x) = (stream.upload(&shift)?, stream.upload(&rows)?);
@@ -77,8 +78,8 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Measures the library's product beside the vendor's bare call: the host's time for the call, and the time from the first
-/// call of a round to the end of its work.
+/// Compares the library's product with the vendor's bare call. We measure the host's time for the call, and the time from a
+/// round's first call to the end of its work.
 fn compare(device: &Device, stream: &Stream, n: usize, products: u32) -> Result<()> {
     const ROUNDS: usize = 11;
     let vendor = blas::vendor(device)?;

@@ -69,19 +69,19 @@ pub struct Vendor {
     handle: Handle,
     destroy: Destroy,
     set_stream: SetStream,
-    /// Older hipBLAS has none, and takes its workspace elsewhere.
+    /// Older versions of hipBLAS lack this function and allocate workspace themselves.
     set_workspace: Option<SetWorkspace>,
     sgemm: Sgemm,
     plain: c_int,
-    /// Must be the last field: the functions above are its.
+    /// Must be the last field, because the functions above are part of it.
     _library: Library,
 }
 
-// SAFETY: a handle may be used from any thread, by one at a time.
+// SAFETY: any thread may use a handle, as long as only one does so at a time.
 unsafe impl Send for Vendor {}
 
 impl Vendor {
-    /// Opens the library of the device's vendor and makes a handle.
+    /// Opens the vendor's library for this device and makes a handle.
     pub fn open(device: &Device) -> Result<Self> {
         let names = match device.info().backend {
             BackendName::CUDA => CUBLAS,
@@ -126,7 +126,7 @@ impl Vendor {
         // SAFETY: by this function's contract.
         unsafe {
             check("setting the stream", (self.set_stream)(self.handle, stream.0 as *mut c_void))?;
-            // After the stream, because setting that takes the workspace away.
+            // We set it after the stream, because setting the stream takes the workspace away.
             match self.set_workspace {
                 Some(set) => check("setting the workspace", set(self.handle, workspace.cast(), bytes)),
                 None => Ok(()),
@@ -138,7 +138,7 @@ impl Vendor {
     /// matrices, in the other order.
     ///
     /// # Safety
-    /// The addresses are those of matrices of the handle's device, with `n * n` elements.
+    /// Each address is a matrix of `n * n` elements on the handle's device.
     pub unsafe fn multiply(&mut self, n: usize, a: *const f32, b: *const f32, c: *mut f32) -> Result<()> {
         let n = c_int::try_from(n).map_err(Error::external)?;
         let (one, zero) = (1.0f32, 0.0f32);
@@ -153,7 +153,7 @@ impl Vendor {
 impl Drop for Vendor {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: the handle is not used again. The library waits for its work.
+            // SAFETY: the handle is not used again, and this call waits for its work.
             let _ = unsafe { (self.destroy)(self.handle) };
         }
     }

@@ -28,7 +28,7 @@ impl Calls {
     }
 }
 
-/// Fills a buffer by another library's call, whose key is the value.
+/// Fills a buffer through another library's call. The value is the call's key.
 fn fill(stream: &Stream, x: &mut Buffer<u32>, value: u32, calls: &Calls) -> Result<()> {
     let (count, device) = (x.len(), stream.device());
     let call = |raw, x: *mut u32| {
@@ -87,7 +87,7 @@ fn another_key_or_other_memory_calls_again(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The operation after the recorded one is another in each third run, so that the step runs its operations one by one.
+/// The operation after the recorded one changes from run to run, so the step has to run its operations one by one.
 fn recorded_work_runs_by_itself_if_the_step_changes(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut y) = (s.zeros::<u32>(N)?, s.zeros::<u32>(N)?);
@@ -110,7 +110,8 @@ fn recorded_work_runs_by_itself_if_the_step_changes(device: &Device) -> Result<(
     s.synchronize()
 }
 
-/// Runs a step whose call has this outcome in its second run, and checks that the step still works.
+/// Runs a step four times. In the second run its call has this outcome. Then checks that the step still works, and returns how
+/// each run ended.
 fn with_outcome(device: &Device, outcome: &dyn Fn(RawStream) -> Result<()>) -> Result<Vec<Result<()>>> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut x, mut step, calls) = (s.zeros::<u32>(N)?, device.replay(), Calls::default());
@@ -145,7 +146,7 @@ fn panic_in_a_recording_leaves_the_step_usable(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A wait for the stream cannot be captured.
+/// The call waits for its stream, and a capture cannot record that.
 fn calls_that_cannot_be_recorded_are_an_error(device: &Device) -> Result<()> {
     // SAFETY: the stream is alive.
     let outcomes = with_outcome(device, &|raw| unsafe { device.raw().stream_synchronize(raw) })?;
@@ -158,7 +159,7 @@ fn calls_that_cannot_be_recorded_are_an_error(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A recording names memory by its address. Once that went back to the driver, it may be other memory.
+/// A recording refers to memory by its address. Once the memory has gone back to the driver, the address may mean other memory.
 fn memory_that_went_back_is_not_used(device: &Device) -> Result<()> {
     let (kernels, [s]) = kernels_and_streams(device)?;
     let (mut step, calls) = (device.replay(), Calls::default());

@@ -47,7 +47,7 @@ impl Outcome {
     }
 }
 
-/// The file's first obstacle. There may be more behind it, because a compiler stops early.
+/// The file's first obstacle. More may follow it, because a compiler stops early.
 struct Stop {
     /// The line, and mostly the column. If the obstacle is in a header, its path comes first. Empty for a whole file.
     place: String,

@@ -1,5 +1,5 @@
 //! Checks that arrows between modules go one way: in the crates below, no top-level module may import one that imports it,
-//! directly or through others. Checks also that a module with a folder is a file beside the folder.
+//! directly or through others. Also checks that a module with a folder is `NAME.rs` next to `NAME/`, not `NAME/mod.rs`.
 //!
 //! A module's files are `NAME.rs` and everything under `NAME/`. Its imports are the paths in them that start at the crate's root:
 //! `crate::NAME`, or as many `super` as lead there. If `lib.rs` re-exports a name, the name counts as its module's. We do not

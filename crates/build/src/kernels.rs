@@ -135,8 +135,8 @@ impl Kernels {
         self
     }
 
-    /// Adds a CPU instruction level such as `x86-64-v3`. The first call replaces the default, which is every
-    /// level of the target's architecture.
+    /// Adds a CPU instruction level such as `x86-64-v3`. The first call replaces the default: every level that
+    /// the target's architecture has.
     #[must_use]
     pub fn cpu_level(mut self, level: impl Into<String>) -> Self {
         self.wanted.cpu_levels.push(level.into());

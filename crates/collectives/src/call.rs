@@ -192,5 +192,8 @@ impl Call<'_> {
 
 #[cold]
 fn lacks(signature: Signature, to: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("{signature} has no memory to {to}"))
+    Error::new(
+        ErrorKind::InvalidArgument,
+        format!("{signature} has no memory to {to}; please report this bug"),
+    )
 }

@@ -204,7 +204,7 @@ impl World {
         let (rank, size) = (self.rank(), self.size());
         if size == 1 && options.engine != Some(Engine::Mpi) {
             let made = communicators(std::slice::from_ref(device), options)?.pop();
-            return made.ok_or_else(|| Error::unsupported("the world has no ranks"));
+            return made.ok_or_else(|| Error::unsupported("a world without ranks"));
         }
         // All ranks must make the same choice, so it cannot depend on what is installed.
         let usual = if device.info().backend == gpustream::BackendName::CPU && cfg!(feature = "mpi") {

@@ -31,13 +31,19 @@ impl<T: Send + 'static> Background<T> {
         let run = move || {
             let outcome = panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
                 std::mem::forget(panic);
-                Err(Error::new(ErrorKind::HostPanic, "code of the program panicked on the library's thread"))
+                let text = "your code, for example a listener, panicked on this library's thread, so the work has no \
+                            outcome; the panic's message is on standard error";
+                Err(Error::new(ErrorKind::HostPanic, text))
             });
             wait.reach(outcome.map(|made| *lock(&value) = Some(made)));
         };
         let builder = thread::Builder::new().name("gpustream-work".into());
         with_signals_blocked(|| builder.spawn(move || process::at_driver(run))).map_err(|error| {
-            Error::new(ErrorKind::Driver, format!("the library could not start a thread: {error}"))
+            let text = format!(
+                "this library could not start a thread for the work ({error}); let the process start one more, or use the \
+                 call that blocks"
+            );
+            Error::new(ErrorKind::Driver, text)
         })?;
         Ok(background)
     }
@@ -45,7 +51,10 @@ impl<T: Send + 'static> Background<T> {
     /// Returns the outcome if there is one. Otherwise `waker` is called as soon as there is one. The value is handed out once.
     pub fn poll(&self, waker: &Waker) -> Option<Result<T>> {
         let outcome = self.wait.poll(waker)?;
-        let taken = || Error::new(ErrorKind::InvalidArgument, "the future was polled after it had resolved");
+        let taken = || {
+            let text = "the future was polled again after it had resolved; await it once";
+            Error::new(ErrorKind::InvalidArgument, text)
+        };
         Some(outcome.and_then(|()| lock(&self.value).take().ok_or_else(taken)))
     }
 }

@@ -174,7 +174,8 @@ unsafe impl Buffers for CpuDevice {
             return Err(error(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "the rows of the copy have {} bytes, but one of its pitches is smaller, so rows would overlap",
+                    "the rows of the copy have {} bytes, but one of its pitches is smaller, so rows would overlap: \
+                     make the pitches at least as long as the rows",
                     copy.width
                 ),
             ));

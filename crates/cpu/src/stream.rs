@@ -173,7 +173,13 @@ unsafe impl Streams for CpuDevice {
         let shared = self.shared;
         shared.not_forked()?;
         (shared.words.start(shared.ordinal, || shared.is_lost())).map_err(|e| {
-            error(ErrorKind::Driver, format!("no thread for looking at words in memory: {e}"))
+            error(
+                ErrorKind::Driver,
+                format!(
+                    "cannot start the thread that looks at words that streams wait for: {e}; let the process start \
+                     one more thread"
+                ),
+            )
         })?;
         stream.submit_wait_word(Awaited { address: address.0, until })
     }

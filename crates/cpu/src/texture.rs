@@ -42,7 +42,10 @@ unsafe impl Textures for CpuDevice {
         let extent = [shape.width(), shape.height(), shape.slices()];
         let bytes = shape.texels().and_then(|texels| texels.checked_mul(format.size()));
         let bytes = bytes.ok_or_else(|| {
-            error(ErrorKind::OutOfMemory, format!("an array of {extent:?} texels is too large"))
+            error(
+                ErrorKind::OutOfMemory,
+                format!("an array of {extent:?} texels is larger than the address space; make it smaller"),
+            )
         })?;
         let data = self.shared.memory.alloc(bytes, "array").map_err(|error| {
             error.with_context(format_args!("no room for the {bytes} bytes of an array of {extent:?} texels"))

@@ -24,8 +24,8 @@ use crate::device::CudaDevice;
 use crate::error::error;
 use crate::handle::{graph_of, node_of, stream_of};
 
-/// `set_condition(handle, word)` sets the condition to "the word is zero". It calls a function of the driver
-/// (`cudaGraphSetConditional`), which the driver's compiler knows by name.
+/// `set_condition(handle, word)` sets the condition to 1 if the word is not zero, and to 0 otherwise. It calls the driver's
+/// function `cudaGraphSetConditional`, which the driver's compiler knows by name.
 const SETTER: &[u8] = b"\
 .version 6.0
 .target sm_50
@@ -57,7 +57,8 @@ const SETTER: &[u8] = b"\
 fn no_end() -> Error {
     error(
         ErrorKind::Captured,
-        "the driver does not name the kernel that was just captured as the end of its stream",
+        "the driver does not say which node the captured stream ends with, so nothing can follow the condition; build the \
+         graph with `Device::graph_builder` instead",
     )
 }
 

@@ -96,7 +96,7 @@ impl CudaDevice {
         len.ok_or_else(|| {
             error(
                 ErrorKind::OutOfMemory,
-                format!("cannot share {bytes} bytes, because the address space is smaller"),
+                format!("cannot share {bytes} bytes, because the address space is smaller; ask for fewer"),
             )
         })
     }

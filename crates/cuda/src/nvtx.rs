@@ -158,22 +158,28 @@ pub(crate) fn attach() -> Result<()> {
             }
             None => {
                 let tried = search.tried.join("; ");
-                return Err(unsupported(format!("cannot open the library of the profiler: {tried}")));
+                return Err(unsupported(format!(
+                    "cannot open the profiler's library: {tried}; start the program with the profiler, which sets {VARIABLE}"
+                )));
             }
         };
         let name = search.tried.last().map_or(VARIABLE, String::as_str);
         // SAFETY: the prototype comes from NVTX's headers, and we never close the library.
         let Some(initialize) = (unsafe { symbol::<Initialize>(&library, INITIALIZE) }) else {
             return Err(unsupported(format!(
-                "{name} is not the library of a profiler, because it lacks {INITIALIZE}"
+                "{name} is not a profiler's library, because it lacks {INITIALIZE}; correct {VARIABLE}, or unset it"
             )));
         };
         // SAFETY: the tool gets tables in the headers' layout, which live as long as the program.
         if unsafe { initialize(export_table) } == 0 {
-            return Err(unsupported(format!("the profiler in {name} did not start")));
+            return Err(unsupported(format!(
+                "the profiler in {name} did not start; look at what it printed, or unset {VARIABLE}"
+            )));
         }
         if slot(RANGE_PUSH_A).is_null() || slot(RANGE_POP).is_null() {
-            return Err(unsupported(format!("the profiler in {name} does not record ranges")));
+            return Err(unsupported(format!(
+                "the profiler in {name} does not record ranges; turn NVTX on (`nsys profile --trace=cuda,nvtx`)"
+            )));
         }
         Ok(())
     })

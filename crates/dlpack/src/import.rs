@@ -53,7 +53,7 @@ impl<T: Element> Tensor<T> {
     #[track_caller]
     pub fn view_mut(&mut self) -> Result<ViewMut<'_, T>> {
         if self.read_only {
-            let message = "the tensor is read-only: write to a copy, or have it exported from memory that may be written";
+            let message = "the tensor is read-only: write to a copy, or let its producer export memory that may be written";
             return in_call("view_mut", Err(Error::new(ErrorKind::InvalidArgument, message)));
         }
         Ok(self.memory.view_mut())
@@ -115,7 +115,8 @@ unsafe fn import<T: Element, F: Form>(stream: &Stream, managed: Managed<F>) -> R
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "a tensor of shape {shape:?} cannot be at address {:?} with an offset of {} bytes: its producer is wrong",
+                    "a tensor of shape {shape:?} cannot be at address {:?} with an offset of {} bytes: report this bug to the \
+                     library that made the tensor",
                     tensor.data, tensor.byte_offset
                 ),
             ));

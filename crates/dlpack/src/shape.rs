@@ -42,14 +42,14 @@ impl Shape {
             unsafe { (numbers(tensor.shape, tensor.ndim), numbers(tensor.strides, tensor.ndim)) };
         let Some(shape) = shape else {
             return Err(invalid(format!(
-                "the tensor has {} dimensions, but no shape: its producer is wrong",
+                "the tensor has {} dimensions, but no shape: report this bug to the library that made it",
                 tensor.ndim
             )));
         };
         let extents: Option<Vec<usize>> = shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
         let Some(extents) = extents else {
             return Err(invalid(format!(
-                "the tensor's shape {shape:?} has a negative extent: its producer is wrong"
+                "the tensor's shape {shape:?} has a negative extent: report this bug to the library that made it"
             )));
         };
         let this = Self::new(&extents, size)?;

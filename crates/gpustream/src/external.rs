@@ -23,7 +23,7 @@ use crate::stream::{Stream, record_call};
 
 pub use operands::{Operand, Operands};
 
-/// Checks that this thread may call the library and wait.
+/// Checks that this thread may call this library and wait.
 ///
 /// A library on top of this one asks this before it takes a lock of its own that other threads hold while they wait for the
 /// device. Otherwise a host closure that needs the lock could wait for a thread that waits for the closure. This only reads a
@@ -55,7 +55,7 @@ impl Stream {
     /// We call `call` once, before this function returns, with the driver's stream. The device's context is current on this
     /// thread. `call` must enqueue the work there, without waiting for it. You get its value or its error back unchanged. The
     /// error type can be anything that this library's [`Error`] converts into, for example `anyhow::Error`. If your closure
-    /// returns this library's errors, wrap others with `map_err(Error::external)`.
+    /// returns this library's errors, wrap other errors with `map_err(Error::external)`.
     ///
     /// `memory` names the memory that the work touches: `(&a, &b, &mut c)` if it reads `a` and `b` and writes `c`. `call` gets
     /// the addresses in the same order, so the two cannot disagree ([`Operands`](crate::interop::Operands) lists what you can
@@ -149,7 +149,7 @@ impl Stream {
     /// let (mut x, mut replay, calls) = (stream.zeros::<u32>(8)?, device.replay(), Cell::new(0));
     /// let theirs = |raw, x: *mut u32| {
     ///     calls.set(calls.get() + 1);
-    ///     // SAFETY: the memory is that of `x`, which has 8 elements, and the stream is the one that we are given.
+    ///     // SAFETY: `x` has 8 elements, and the fill goes to the stream that we are given.
     ///     unsafe { device.raw().fill(RawBuffer(x as usize), FillPattern::U32(7), 8, raw) }
     /// };
     /// for _ in 0..10 {
@@ -195,7 +195,7 @@ impl Stream {
     /// Like [`external`](Self::external), for work that a library has to watch. Also returns a [`StreamWatcher`], which tells
     /// whether the operation has begun and whether it is done. Does not block unless `call` does.
     ///
-    /// Watching needs events on the stream, and these delay the work behind them: on an H100, small kernels take up to 2
+    /// Watching needs events on the stream, and these delay the work after them: on an H100, small kernels take up to 2
     /// microseconds longer each. So if operations follow each other directly, let them share one section: pass the previous
     /// operation's watcher as `grown`. If nothing else was submitted since, and you have not yet asked whether that section is
     /// done, this operation joins it and you get `None`. We record the events as late as we can, which is before something else
@@ -249,7 +249,7 @@ impl Stream {
     ///
     /// Use this if one call enqueues work in many streams at once, such as the end of an NCCL group. Call this function on each
     /// stream before and after that call. The first operation makes the stream wait for the memory, and the second makes later
-    /// work wait for what was enqueued. We make no device's context current. Does not block.
+    /// work wait for what was enqueued. This does not make the device's context current. Does not block.
     ///
     /// ```
     /// use gpustream::hal::FillPattern;
@@ -322,7 +322,7 @@ impl Stream {
         ));
         match (outcome, submitted) {
             (Some(Ok(value)), Ok(submitted)) => Ok((Some(value), submitted)),
-            // Only a step that has recorded the calls does without them.
+            // A step that has recorded the calls does not make them again.
             (None, Ok(submitted)) if key.is_some() => Ok((None, submitted)),
             (Some(Err(error)), _) => Err(error),
             (_, submitted) => entry.named(Err(submitted.err().unwrap_or_else(not_enqueued))).map_err(E::from),
@@ -443,7 +443,7 @@ impl Stream {
                 let data = call.into_raw();
                 // SAFETY: the stream is alive, and `data` stays valid until the last part of `run_part` frees it.
                 unsafe { device.stream_host_parts(stream, run_part, data, parts.get()) }
-                    // SAFETY: the backend refused the call, so nobody else has it.
+                    // SAFETY: the backend refused the call, so it is not shared.
                     .inspect_err(|_| refused = Some(unsafe { PartsCall::from_raw(data) }))
             },
         )
@@ -465,7 +465,8 @@ impl Stream {
         unsafe { self.external("wait_raw", (), |raw, ()| device.stream_wait_event(raw, event)) }
     }
 
-    /// Returns the place to report that another library's work failed, if it was submitted to this stream before this call.
+    /// Returns a place to report that another library's work has failed. It is for work that was submitted to this stream
+    /// before this call.
     ///
     /// Work that was enqueued without an error may still fail later, for example because a connection to another host ended.
     /// Then only a wait can report it. If you keep the failure here, the next wait for this stream returns it, and so does the
@@ -552,8 +553,8 @@ impl Part {
 #[derive(Clone, Copy)]
 struct SentAddresses<A>(A);
 
-// SAFETY: addresses are numbers until somebody follows them. The closures that do so are those of `unsafe` functions, whose
-// contracts say which memory they may touch from the threads that run them.
+// SAFETY: an address is only a number until a closure follows it. You passed the closure to an `unsafe` function, and that
+// function's contract says which memory the closure may touch, on the thread that runs it.
 unsafe impl<A> Send for SentAddresses<A> {}
 // SAFETY: as above.
 unsafe impl<A> Sync for SentAddresses<A> {}
@@ -567,10 +568,10 @@ impl<A: Copy> SentAddresses<A> {
 
 #[cold]
 fn no_parts() -> Error {
-    Error::new(ErrorKind::InvalidArgument, "a closure in 0 parts never runs; ask for one part at least")
+    Error::new(ErrorKind::InvalidArgument, "a closure in 0 parts never runs; ask for at least one part")
 }
 
-/// Returns an error that the core gets if another library's calls failed. The caller gets their own error instead.
+/// Returns the error that we give the core if another library's calls failed. The caller gets the calls' own error.
 #[cold]
 fn not_enqueued() -> Error {
     Error::new(ErrorKind::Driver, "another library's calls failed")
@@ -588,8 +589,9 @@ pub struct Failures {
 
 impl Failures {
     /// Keeps a failure until a wait reports it: [`Stream::synchronize`], a download, [`Event::synchronize`](crate::Event), or a
-    /// future of the stream. If there are several, that wait reports the last, as with host closures that panicked. Streams
-    /// that come after the work report the first that this stream has not reported yet. The process keeps 64 failures for them.
+    /// future of the stream. If you have kept several, that wait reports the last one, as with host closures that panicked.
+    /// Other streams that come after the work report the first one that this stream has not reported yet. The process keeps 64
+    /// failures for them.
     pub fn keep(&self, error: Error) {
         self.list.keep_at(self.point, error);
     }

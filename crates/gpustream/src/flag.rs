@@ -88,8 +88,8 @@ impl Stream {
     /// `__threadfence_system()` that precedes the store. If the flag only has the value for a moment, the wait may miss it.
     ///
     /// We know nothing of this order. We order memory as if the wait were not there, and [`Tracking::Strict`] still asks you
-    /// for an event. So the work that ends a wait must not touch memory that you have already passed to work behind the wait,
-    /// otherwise each waits for the other.
+    /// for an event. So the work that ends a wait must not touch memory that you have already passed to work after the wait,
+    /// because then each would wait for the other.
     ///
     /// If the flag is never set, this is like a kernel that spins forever. Dropping the stream returns at once, but
     /// [`synchronize`](Self::synchronize) blocks, and so does dropping the last handle of the device. If the device faults, the

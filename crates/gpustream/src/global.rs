@@ -205,17 +205,23 @@ impl Module {
             Err(Error::new(ErrorKind::ArgumentMismatch, message))
         };
         match bytes.checked_rem(size_of::<T>()) {
-            None => return mismatch("the type has no size".to_owned()),
+            None => return mismatch("the type has no bytes; use the variable's type".to_owned()),
             Some(0) => {}
             Some(rest) => {
-                return mismatch(format!("one has {} bytes, and {rest} are left over", size_of::<T>()));
+                return mismatch(format!(
+                    "one has {} bytes, and {rest} are left over; use the variable's type",
+                    size_of::<T>()
+                ));
             }
         }
         if !address.is_multiple_of(align_of::<T>()) {
-            return mismatch(format!("one must be at a multiple of {} bytes", align_of::<T>()));
+            return mismatch(format!(
+                "one must be at a multiple of {} bytes; use the variable's type",
+                align_of::<T>()
+            ));
         }
         let Some(Tracked { block, .. }) = globals.and_then(|globals| globals.tracked(variable.memory)) else {
-            return mismatch("the variable is not tracked".to_owned());
+            return mismatch("the module does not track the variable; please report this bug".to_owned());
         };
         // A variable without bytes may be anywhere.
         let start = if bytes == 0 { 0 } else { address - block.address.0 };

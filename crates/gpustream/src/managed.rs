@@ -65,7 +65,9 @@ impl Device {
     pub fn managed<T: Plain>(&self, len: usize) -> Result<Managed<T>> {
         let operation = call_site("managed");
         if !self.info().features.managed_memory {
-            return Err(Error::unsupported("managed memory that the host may touch while kernels run")
+            let message = "managed memory that the host may touch while kernels run is not supported here; use pinned memory, \
+                           or copy between the host and a buffer";
+            return Err(Error::new(ErrorKind::Unsupported, message)
                 .with_backend(self.info().backend)
                 .with_call_site(operation));
         }

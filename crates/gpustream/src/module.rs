@@ -220,7 +220,8 @@ impl Module {
         })
     }
 
-    /// Finds a kernel with these parameters. If one differs, the error says what `expects` it.
+    /// Finds a kernel with these parameters. If the size of one differs, the error has the words of `expects` before the size
+    /// that we expect.
     fn find_kernel_with<T: fmt::Display>(
         &self,
         name: &str,

@@ -319,7 +319,7 @@ fn foreign_stream(own: BackendName, other: BackendName) -> Error {
     Error::new(
         ErrorKind::DeviceMismatch,
         format!(
-            "a stream of {own} cannot wait for a stream of {other}; have the host wait for that one first: \
+            "a stream of {own} cannot wait for a stream of {other}; let the host wait for that one first: \
              `other.synchronize()`"
         ),
     )

@@ -118,8 +118,12 @@ impl Device {
 /// Returns how many texels there are.
 fn check_shape(shape: ArrayShape) -> Result<usize> {
     let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
-    if shape.dimensions() == 3 && shape.layer_count().is_some() {
-        return invalid("the array has layers of three dimensions; layers can have one or two".into());
+    if shape.dimensions() == 3
+        && let Some(layers) = shape.layer_count()
+    {
+        return invalid(format!(
+            "you asked for {layers} layers of three dimensions, but layers can have only one or two; make an array for each"
+        ));
     }
     match shape.texels() {
         Some(0) => invalid(format!(
@@ -210,9 +214,8 @@ impl<T: Texel> Array<T> {
 }
 
 pub(crate) fn memory_of(memory: &Owned) -> Result<&ArrayMemory> {
-    let no_array =
-        || Error::new(ErrorKind::Driver, "this memory is neither an array nor texels, so it has no textures");
-    memory.block().array().ok_or_else(no_array)
+    let text = "this memory is neither an array nor texels, so it has no textures; please report this bug";
+    memory.block().array().ok_or_else(|| Error::new(ErrorKind::Driver, text))
 }
 
 /// Checks that the options can be combined.

@@ -1,6 +1,6 @@
 //! Graphs: work recorded once and launched many times.
 //!
-//! Every method answers `Unsupported` until a backend overrides it.
+//! A backend without graphs overrides nothing. The defaults return `Unsupported`, or do nothing if there is nothing to do.
 
 use std::mem::MaybeUninit;
 
@@ -99,7 +99,7 @@ impl DriverNode {
         Self { raw, stale: false, launch: Some(room) }
     }
 
-    /// Returns whether the backend has described the node.
+    /// Returns true if the backend has described the node.
     pub const fn is_described(&self) -> bool {
         self.launch.is_some()
     }
@@ -126,10 +126,12 @@ fn no_conditions<T>() -> Result<T> {
 /// Capturing, building and launching graphs.
 ///
 /// # Safety
-/// If you implement this, you promise that a launch runs exactly the work that was captured or added, each operation after
-/// those that it was told to follow and in its stream's order; that runs of one executable follow each other; that handles
-/// stay valid until they are destroyed; and that a call that fails leaves graph and executable as they were, unless its
-/// documentation says otherwise.
+/// If you implement this, you promise:
+/// * A launch runs exactly the work that was captured or added. Each operation runs after those that it was told to follow, and
+///   in its stream's order.
+/// * Runs of one executable follow each other.
+/// * Handles stay valid until they are destroyed.
+/// * If a call fails, graph and executable stay as they were, unless the call's documentation says otherwise.
 #[expect(unused_variables, reason = "the names in the defaults are documentation")]
 pub unsafe trait Graphs {
     /// Begins a capture: from now on, work that you submit to `stream` is recorded instead of run (`cuStreamBeginCapture`).
@@ -192,7 +194,7 @@ pub unsafe trait Graphs {
         none()
     }
 
-    /// Adds a node that waits for `dependencies` (`cuGraphAddKernelNode` and its kin).
+    /// Adds a node that waits for `dependencies` (`cuGraphAddKernelNode` and similar functions).
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the work [cannot be a node](Work::is_node); for a kernel, those of
@@ -299,8 +301,8 @@ pub unsafe trait Graphs {
         Ok(())
     }
 
-    /// Returns true if [`graph_update`](Self::graph_update) only compares how many nodes there are and of which kinds, but
-    /// not their dependencies. If they differ, it still succeeds, and `exec` keeps the old ones. `hipGraphExecUpdate` does
+    /// Returns true if [`graph_update`](Self::graph_update) compares the number and the kinds of nodes, but not their
+    /// dependencies. If the dependencies differ, it still succeeds, and `exec` keeps the old ones. `hipGraphExecUpdate` does
     /// that in all versions that we have read.
     fn update_ignores_edges(&self) -> bool {
         false
@@ -335,16 +337,16 @@ pub unsafe trait Graphs {
         DriverNode::new(node)
     }
 
-    /// Sets those of `nodes` that are stale, from the arguments that their descriptions point to, and returns how many it
-    /// set. If it fails, it may have set some of them. Backends should call their driver from the loop itself, because each
-    /// function around a driver call costs time.
+    /// Sets the stale ones among `nodes`, and returns how many it set. Their new values are in the arguments that their
+    /// descriptions point to. If this fails, some of the nodes may have been set. Backends should call their driver from the
+    /// loop itself, because each function around a driver call costs time.
     ///
     /// # Errors
     /// As for [`graph_set_node`](Self::graph_set_node).
     ///
     /// # Safety
-    /// The nodes were described by this device, with work that they have had since, and whose arguments are alive; otherwise
-    /// as for [`graph_set_node`](Self::graph_set_node).
+    /// This device described the nodes, they have had the same work since, and the work's arguments are alive; otherwise as
+    /// for [`graph_set_node`](Self::graph_set_node).
     unsafe fn graph_set_values(&self, exec: RawGraphExec, nodes: &mut [DriverNode]) -> Result<u64> {
         Ok(0)
     }

@@ -51,7 +51,7 @@ impl<S> SharedMeasurement<S> {
         Ok(())
     }
 
-    /// Notes an end. If it is the last one, calls `stop` to stop the measurement. One end too many does nothing.
+    /// Notes an end. If it is the last one, calls `stop` to stop the measurement. Does nothing if every begin has its end.
     pub fn end(&self, stop: impl FnOnce(S)) {
         let mut on = lock(&self.0);
         match on.take() {
@@ -112,14 +112,14 @@ pub trait Traces {
         Err(Error::unsupported("measuring when operations run"))
     }
 
-    /// Stops measuring. What was measured stays, for [`trace_take`](Self::trace_take).
+    /// Stops measuring. You can still [take](Self::trace_take) what was measured.
     fn trace_end(&self) {}
 
-    /// Gives everything that this thread submits to the device until [`trace_leave`](Self::trace_leave) the number
-    /// `operation`, which is not 0. Calls do not nest.
+    /// Begins the operation with this number, which is not 0. Until [`trace_leave`](Self::trace_leave), everything that this
+    /// thread submits to the device belongs to it. Operations do not nest.
     fn trace_enter(&self, operation: u64) {}
 
-    /// Ends what [`trace_enter`](Self::trace_enter) began.
+    /// Ends the operation that [`trace_enter`](Self::trace_enter) began.
     fn trace_leave(&self) {}
 
     /// Calls `each` with everything that was measured and that you have not taken yet. If the backend collects measurements
@@ -142,8 +142,8 @@ pub trait Traces {
         Err(Error::unsupported("showing ranges in a vendor's profiler"))
     }
 
-    /// Begins a range on this thread, inside the ranges that it has begun and not ended (`nvtxRangePushA`;
-    /// `roctxRangePushA`). We call this after [`range_begin`](Self::range_begin) for this backend, even if that failed.
+    /// Begins a range on this thread, inside the ranges that the thread has begun and not ended (`nvtxRangePushA`;
+    /// `roctxRangePushA`). We call this after [`range_begin`](Self::range_begin), even if that failed.
     fn range_push(&self, label: &str) {}
 
     /// Ends the last range that this thread began (`nvtxRangePop`; `roctxRangePop`).

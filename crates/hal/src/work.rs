@@ -1,9 +1,9 @@
 //! One operation of a device, as a value.
 //!
-//! Everything that the layers above and the backends ask about an operation without following its pointers is answered here:
-//! [`Work::kind`] says what kind it is, and [`Work::is_node`] whether a graph can have it. To add a kind of operation, add a
-//! variant, answer these two, and call the driver in [`Work::enqueue`] and, if it can be a node, in each backend's `graph.rs`.
-//! Then teach `replay/sequence.rs` of the core to compare it, because otherwise it cuts every replayed step.
+//! [`Work::kind`] says what kind of operation it is, and [`Work::is_node`] whether a graph can have it. Neither looks at what
+//! the operation's pointers point to. If you add a kind of operation, add a variant, answer these two, and call the driver in
+//! [`Work::enqueue`]. If the operation can be a node, also call the driver in each backend's `graph.rs`, and teach the core's
+//! `replay/sequence.rs` to compare it, because otherwise it cuts every replayed step.
 
 use std::ffi::c_void;
 
@@ -11,11 +11,11 @@ use crate::{
     Copy1d, Copy3d, CopyDirection, Fill, HostFn, HostPartFn, LaunchConfig, RawBuffer, RawFunction, WaitValue,
 };
 
-/// An operation that is one driver call. It does not know its place yet: that can be a stream ([`enqueue`](Self::enqueue)),
-/// a new node of a graph ([`GraphNode::Work`](crate::GraphNode)), or an existing node
+/// An operation that is one driver call. It does not say yet where it goes: into a stream ([`enqueue`](Self::enqueue)), into
+/// a new node of a graph ([`GraphNode::Work`](crate::GraphNode)), or into an existing node
 /// ([`graph_set_node`](crate::Graphs::graph_set_node)).
 ///
-/// Each variant names the method that does the same, and its pointers and addresses must be as that method says.
+/// Each variant names the method that does the same. That method's rules hold for the variant's pointers and addresses.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Work<'a> {
@@ -29,7 +29,8 @@ pub enum Work<'a> {
         args: &'a [*mut c_void],
     },
     /// [`Buffers::copy_to_device`](crate::Buffers::copy_to_device), [`copy_to_host`](crate::Buffers::copy_to_host) or
-    /// [`copy_on_device`](crate::Buffers::copy_on_device), as the ends say. In a graph, the host's end is pinned.
+    /// [`copy_on_device`](crate::Buffers::copy_on_device), depending on source and destination. In a graph, host memory must
+    /// be pinned.
     Copy(Copy1d),
     /// [`Buffers::copy_inline`](crate::Buffers::copy_inline). Cannot be a node of a graph.
     CopyInline {

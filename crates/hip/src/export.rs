@@ -113,7 +113,7 @@ impl HipDevice {
         len.ok_or_else(|| {
             error(
                 ErrorKind::OutOfMemory,
-                format!("cannot share {bytes} bytes, because the address space is smaller"),
+                format!("cannot share {bytes} bytes, because the address space is smaller; ask for fewer"),
             )
         })
     }

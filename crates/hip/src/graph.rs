@@ -75,7 +75,10 @@ unsafe impl Graphs for HipDevice {
         // SAFETY: the pointer is to a local; the caller vouches for the stream.
         unsafe { api.hipStreamEndCapture(stream_of(stream), &raw mut graph) }.ok()?;
         if graph.is_null() {
-            return Err(error(ErrorKind::Captured, "HIP ended the capture without a graph"));
+            return Err(error(
+                ErrorKind::Captured,
+                "HIP ended the capture without a graph, because an earlier call broke it: see that call's error",
+            ));
         }
         Ok(RawGraph(graph as usize))
     }

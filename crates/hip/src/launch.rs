@@ -21,7 +21,7 @@ pub(crate) fn check(config: &LaunchConfig) -> Result<()> {
     if config.cluster != [1, 1, 1] {
         return Err(error(
             ErrorKind::Unsupported,
-            "the launch asks for clusters of blocks, but AMD devices have none",
+            "the launch asks for clusters of blocks, but AMD devices have none: launch without `cluster`",
         ));
     }
     for (blocks, threads) in config.grid.into_iter().zip(config.block) {

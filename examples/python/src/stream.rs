@@ -1,4 +1,4 @@
-//! Finds the caller's current stream, and the streams behind DLPack's numbers.
+//! Finds the caller's current stream, and the streams that DLPack's numbers stand for.
 
 use gpustream::hal::RawStream;
 use gpustream::{DefaultStream, Stream};

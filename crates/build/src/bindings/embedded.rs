@@ -70,8 +70,8 @@ pub(super) fn options(common: &Common) -> Vec<String> {
     common.options(Backend::Cuda).filter(|option| option.starts_with("-D")).collect()
 }
 
-/// Returns what run-time compilers must report the symbols of, with C++ expressions for the addresses. HIPRTC
-/// cannot read a path that begins with `::`.
+/// Returns the kernels and variables whose symbols a run-time compiler must report, each with a C++ expression
+/// for its address. The expressions do not begin with `::`, because HIPRTC cannot read that.
 pub(super) fn addresses(module: &Module) -> Vec<(String, String)> {
     let kernels = module.functions().filter(|(kernel, _)| !kernel.function.extern_c);
     let kernels = kernels.map(|(kernel, instance)| (kernel.key(instance), kernel.address(instance, "")));

@@ -5,8 +5,8 @@
 /// Fills a template's gaps: `fill!(STRUCT, name, size = 8)` puts the variable `name` at `{{name}}` and 8 at
 /// `{{size}}`. A gap without a value does not compile, and neither does a value without a gap.
 ///
-/// A gap that has its line to itself, perhaps behind `///`, takes whole lines: each line of the value gets
-/// what is before the gap, so the value is written without indentation. If the value is empty, the line goes.
+/// If a gap has its line to itself, or shares it only with `///`, it takes whole lines. Each line of the value
+/// gets what is before the gap, so you write the value without indentation. If the value is empty, the line goes.
 ///
 /// A line break at the very beginning of a template does not count.
 macro_rules! fill {

@@ -1,4 +1,8 @@
-//! Launchers of templates: there is one for all instances, and a trait selects the instance.
+//! Kernel templates in Rust: one launcher for all instances, and a trait that selects the instance.
+//!
+//! Say that `axpy<T>` was compiled for `float` and `double`. Then `Kernels` has an array of two kernels, and we generate a
+//! trait `HasAxpy` that `f32` and `f64` implement. Its constant is the index in that array. The launcher asks for
+//! `T: HasAxpy`, so if you call it with another type, your program does not compile.
 
 use super::ALLOW;
 use super::fill::fill;
@@ -6,7 +10,7 @@ use crate::names::{self, identifier};
 use crate::signature::{Argument, Instance, Kernel, Module, Template};
 use crate::types::ParamType;
 
-/// The trait of elements.
+/// The trait that a type must implement if a launcher takes values of it, or memory that holds them.
 const PLAIN: &str = "__gpustream::Plain";
 
 /// Returns the types in template arguments that Rust has no type for, such as functors: their names in C++
@@ -37,7 +41,7 @@ pub(super) fn definition((cpp, name): &(&str, String)) -> String {
 }
 
 /// The trait that selects an instance of a template. The template's first type implements it, or `Kernels` if
-/// the template has only numbers. The other parameters are the trait's.
+/// the template has only numbers. The template's other parameters become parameters of the trait.
 const TRAIT: &str = r#"
 __gpustream::__generated! {
 /// The types or numbers that `{{kernel}}` was compiled for: {{instances}}.
@@ -60,7 +64,7 @@ const IMPLEMENTATION: &str = r"
 __gpustream::__generated!(unsafe impl [{{name}}<{{arguments}}>] for {{ty}} { const INSTANCE: usize = {{number}}; });
 ";
 
-/// Returns the trait of a kernel's template and its implementations. Other kernels have none.
+/// Returns a kernel template's trait and its implementations. Empty if the kernel is not a template.
 pub(super) fn selector(kernel: &Kernel) -> String {
     if kernel.template.is_empty() {
         return String::new();
@@ -94,12 +98,12 @@ fn subject(kernel: &Kernel) -> Option<usize> {
     kernel.template.iter().position(|parameter| parameter.constant.is_none())
 }
 
-/// Returns true if a type of the template is the type of a launcher's values or elements.
+/// Returns true if a launcher takes values of this type parameter, or memory that holds them.
 fn is_element(kernel: &Kernel, number: usize) -> bool {
     kernel.generics.contains(&Some(number))
 }
 
-/// Joins all but the one at index `but` with commas.
+/// Joins all with commas, but leaves out the one at index `but`.
 fn listed(all: impl Iterator<Item = String>, but: Option<usize>) -> String {
     let rest = all.enumerate().filter(|(at, _)| Some(*at) != but).map(|(_, one)| one);
     rest.collect::<Vec<_>>().join(", ")
@@ -112,7 +116,7 @@ fn parameter(Template { name, constant, .. }: &Template) -> String {
     }
 }
 
-/// Returns the type that implements the trait, and the trait with its parameters, as launchers name them.
+/// Returns the type that must implement the trait, and the trait with its parameters, as launchers name them.
 fn requirement(kernel: &Kernel) -> (String, String) {
     let subject = subject(kernel);
     let ty = subject.map_or_else(|| "Self".to_owned(), |at| names::parameter(&kernel.template[at].name));
@@ -125,12 +129,12 @@ pub(super) fn parameters(kernel: &Kernel) -> String {
     listed(kernel.template.iter().map(parameter), None)
 }
 
-/// Returns the same names as arguments.
+/// Returns the names of these parameters, to pass them on as arguments.
 pub(super) fn arguments(kernel: &Kernel) -> String {
     kernel.template.iter().map(|parameter| names::parameter(&parameter.name)).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the bounds of launchers.
+/// Returns a launcher's `where` clause. Empty if the kernel is not a template.
 pub(super) fn bounds(kernel: &Kernel) -> String {
     if kernel.template.is_empty() {
         return String::new();
@@ -145,7 +149,7 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
     bounds
 }
 
-/// Returns the expression for the loaded kernel.
+/// Returns the expression for the loaded kernel: a field of `Kernels`, or an element of the field.
 pub(super) fn loaded(kernel: &Kernel) -> String {
     let field = super::names::field(&kernel.name);
     if kernel.template.is_empty() {
@@ -155,7 +159,7 @@ pub(super) fn loaded(kernel: &Kernel) -> String {
     format!("self.{field}[<{ty} as {requirement}>::INSTANCE]")
 }
 
-/// Returns the Rust type of a parameter's value or elements.
+/// Returns the Rust type that a parameter has, or that its memory holds.
 pub(super) fn element(kernel: &Kernel, param: usize) -> String {
     if let Some(Some(generic)) = kernel.generics.get(param) {
         return names::parameter(&kernel.template[*generic].name);

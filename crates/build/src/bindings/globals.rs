@@ -1,11 +1,11 @@
-//! Methods for variables: one that finds the variable, and for constants one that sets it.
+//! Methods for variables. Every variable gets one that finds it, and a constant also gets one that sets it.
 
 use super::fill::fill;
 use super::{docs_or, literal};
 use crate::names::identifier;
 use crate::signature::{Global, GlobalType, Module};
 
-/// Returns the list of a module's variables, without brackets.
+/// Lists a module's variables, without brackets.
 pub(super) fn list(module: &Module) -> String {
     let entry = |global: &Global| {
         fill!(

@@ -11,8 +11,8 @@ use crate::names::{identifier, parameter};
 use crate::signature::Kernel;
 use crate::types::{Object, ParamType, Scalar, ValueType};
 
-/// Returns the launchers of a kernel. `place` says where it is, and `values` are the types in the bindings that
-/// are values too.
+/// Returns a kernel's launchers. `place` is its file and line. `values` are generated types whose names are also
+/// values, such as tuple structs: an argument with such a name would be a pattern, so we give it another name.
 pub(super) fn launchers(kernel: &Kernel, values: &[&str], place: &str) -> String {
     let [stream, launch, config] = ["stream", "launch", "config"].map(|name| Names::fresh(kernel, name));
     let argument = |name: &str| {
@@ -64,7 +64,7 @@ const SAFE: &str = r"
 {{launcher}}
 ";
 
-/// A macro of the library writes an `unsafe fn`, because the user's crate may forbid `unsafe`.
+/// A macro of ours writes the `unsafe fn`, because the user's crate may forbid `unsafe`.
 const UNSAFE: &str = r"
 
 __gpustream::__generated! {
@@ -72,7 +72,8 @@ __gpustream::__generated! {
 }
 ";
 
-/// Returns a launcher with this body. `takes` is its parameter for the launch's shape, if it has one.
+/// Returns a launcher with this body. `shape` describes the launch's shape for its documentation. `takes` is its
+/// parameter for the shape, if it has one.
 fn launcher(method: &str, shape: &str, takes: &str, body: &str, names: &Names<'_>) -> String {
     let kernel = names.kernel;
     let Contract { safe, requires, cooperative, reads, optional, .. } = &kernel.contract;
@@ -84,7 +85,8 @@ fn launcher(method: &str, shape: &str, takes: &str, body: &str, names: &Names<'_
     let requirements: String = requires.iter().flat_map(|clause| ["\n* `", &clause.text, "`"]).collect();
     let parameters = names.args.iter().enumerate();
     let parameters = parameters.map(|(number, arg)| format!("{arg}: {},\n", argument_type(kernel, number)));
-    // The macro that writes an `unsafe fn` can see neither where angle brackets end nor where a `where` does.
+    // The macro that writes an `unsafe fn` cannot find the end of angle brackets or of a `where` clause, so we
+    // put brackets around them that it can match.
     let (generics, bounds, result) =
         (generic::parameters(kernel), generic::bounds(kernel), "__gpustream::Result<()>");
     let (generics, result, bounds) = match (&*generics, safe) {
@@ -138,8 +140,8 @@ fn argument_type(kernel: &Kernel, param: usize) -> String {
             let mutable = is_written(kernel, param);
             let (traits, _) = memory(*volatile, mutable);
             let borrow = if mutable { "&mut " } else { "&" };
-            // The type `None` would not tell us what it is an option of, so the parameter's type must be
-            // concrete.
+            // With `impl` in an option, a caller who passes `None` would have to say which type it is an
+            // option of. With `dyn` the type is known.
             if kernel.contract.optional.contains(&param) {
                 return format!("::core::option::Option<{borrow}(dyn __gpustream::{traits}<{ty}> + '_)>");
             }
@@ -175,7 +177,7 @@ const UNSAFE_CALL: &str = r"
 __gpustream::__generated!(unsafe { {{call}} })
 ";
 
-/// Returns the launcher that takes its shape from the contract. It calls the other launcher.
+/// Returns the launcher without a shape. It computes the shape from the contract and calls the other launcher.
 fn in_default_shape(method: &str, covers: &Covers, names: &Names<'_>) -> String {
     let Names { kernel, stream, launch, .. } = names;
     let in_axes = covers.extents.iter().zip(["x", "y", "z"]);
@@ -196,7 +198,7 @@ fn in_default_shape(method: &str, covers: &Covers, names: &Names<'_>) -> String 
     launcher(method, &format!("{how} `{}`", covers.text), "", &body, names)
 }
 
-/// Returns the constructor of the shape that covers these extents.
+/// Returns the call that makes a `Launch` for these extents.
 fn default_shape(kernel: &Kernel, covers: &Covers, extents: Vec<Extent>) -> String {
     let mut extents: Vec<_> = extents.into_iter().map(|extent| extent.name).collect();
     match &covers.block {
@@ -214,9 +216,9 @@ fn default_shape(kernel: &Kernel, covers: &Covers, extents: Vec<Extent>) -> Stri
 
 /// One extent of `covers:`.
 struct Extent {
-    /// The expression for it, a `usize`.
+    /// An argument or a variable, of type `usize`.
     name: String,
-    /// The statement before, if it must be computed first.
+    /// The statement that computes the variable. Empty for an argument.
     computed: String,
 }
 
@@ -355,7 +357,7 @@ fn passed(param: usize, names: &Names<'_>) -> String {
     }
 }
 
-/// Returns the template's arguments for calling the other launcher.
+/// Returns the `::<…>` for a call of the other launcher. Empty if the kernel is not a template.
 fn turbofish(kernel: &Kernel) -> String {
     let arguments = generic::arguments(kernel);
     if arguments.is_empty() { String::new() } else { format!("::<{arguments}>") }

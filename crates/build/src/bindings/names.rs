@@ -33,7 +33,7 @@ impl Names<'_> {
         self.kernel.contract.optional.contains(&param)
     }
 
-    /// Returns a name for one of the launcher's own values that no parameter has.
+    /// Returns a name for a value that the launcher itself introduces. No parameter has that name.
     pub(super) fn fresh(kernel: &Kernel, name: &str) -> String {
         fresh(name, |name| kernel.params.iter().any(|param| param.name == name))
     }

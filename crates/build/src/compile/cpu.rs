@@ -41,7 +41,7 @@ const LINK: [&str; 8] = [
     "-Wl,--strip-debug",
 ];
 
-/// The largest stack frame in bytes of a kernel that runs as loops. The frame holds the variables of all
+/// How large a stack frame may be, in bytes, if a kernel runs as loops. The frame holds the variables of all
 /// threads of a block, and the limit is what the backend's stack has for one thread's variables.
 const LARGEST_FRAME: &str = "-Werror=frame-larger-than=524288";
 
@@ -61,7 +61,7 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let parts = [&*commands, &compiler.version, &text];
     // The loop forms that we left out, for later builds too.
     let left_out = target.file("left-out");
-    // The variables of the user's file, before the linker adds those of the compiler's library.
+    // The user's variables. We list them before linking, because the linker adds the compiler's own.
     let own_variables = target.file("variables");
     let outcome = stamp::unless_good((&target.image, own_variables.exists()), unit, common, &parts, || {
         let _ = fs::remove_file(&left_out);
@@ -177,8 +177,8 @@ fn flags(compiler: &CxxCompiler, level: &str, checked: bool) -> Vec<String> {
     // A frame may be larger than the guard page below a thread's stack. This flag touches frames from the top
     // down, so a stack overflow faults in its own kernel instead of writing past the guard page.
     flags.push("-fstack-clash-protection");
-    // Sanitizers from the environment (`CXXFLAGS`) need a run-time library that must come first in the
-    // program, and they do not know the stacks on which our threads run.
+    // The environment (`CXXFLAGS`) may ask for a sanitizer. It would need a run-time library that comes first
+    // in the program, and it does not know our threads' stacks.
     flags.push("-fno-sanitize=all");
     if !compiler.clang {
         flags.extend(["-fno-gnu-unique", "-fno-extern-tls-init"]);

@@ -1,4 +1,4 @@
-//! The user's folders in which compilers look for headers.
+//! Finds the user's folders that compilers search for headers.
 
 use std::env;
 use std::path::{Path, PathBuf};

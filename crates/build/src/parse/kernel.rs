@@ -84,7 +84,7 @@ impl<'a> File<'a> {
     fn check_result(&mut self, node: Node<'a>, keyword: Node<'a>, name: &str) {
         let ty = node.child_by_field_name("type");
         let void = ty.is_some_and(|ty| &self.source.text[ty.byte_range()] == "void");
-        // In `__global__ void* f()` the declarator is the pointer's.
+        // In `__global__ void* f()` the type is `void` too, but the declarator is a pointer.
         let plain = node
             .child_by_field_name("declarator")
             .is_some_and(|declarator| declarator.kind() == "function_declarator");
@@ -129,8 +129,9 @@ impl<'a> File<'a> {
         u32::try_from(value).ok().filter(|threads| *threads > 0)
     }
 
-    /// Refuses parameters that one launcher cannot take for all instances of a template. If it is memory, the
-    /// launcher takes bytes instead.
+    /// Looks for parameters whose type differs between a template's instances, although no template parameter
+    /// names it. One launcher cannot take such a value for all instances, so we refuse it. If the parameter is
+    /// memory, the launcher takes bytes instead.
     fn check_instances(
         &mut self,
         params: &mut [Param],
@@ -332,7 +333,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Returns the declarator of a kernel's function, and its name.
+/// Returns the function's declarator, and the name inside it.
 fn function_and_name(node: Node<'_>) -> Option<(Node<'_>, Node<'_>)> {
     let mut function = node.child_by_field_name("declarator")?;
     // In `__global__ float* f()` the function's declarator is nested inside the pointer's.
@@ -354,7 +355,7 @@ fn written_type(source: &SourceFile, param: Node<'_>) -> String {
     text.trim_end().trim_end_matches('=').split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the template parameter that is the type of a kernel's parameter, or of its elements.
+/// Returns the index of the template parameter that `param` has as its type, or that its memory holds.
 fn generic(
     source: &SourceFile,
     function: Node<'_>,
@@ -362,7 +363,7 @@ fn generic(
     template: &[Template],
     instances: &[Instance],
 ) -> Option<usize> {
-    // If the elements are arrays of the type, we count arrays.
+    // The launcher then takes arrays, and `T` alone would not say that.
     if matches!(param.ty, ParamType::Pointer { element: ValueType::Array { .. }, .. }) {
         return None;
     }
@@ -370,7 +371,7 @@ fn generic(
     let node = children(list).into_iter().find(|node| node.byte_range() == param.range)?;
     let ty = &source.text[node.child_by_field_name("type")?.byte_range()];
     let number = template.iter().position(|parameter| parameter.name == ty)?;
-    // Memory of a type that Rust has no name for is bytes.
+    // If Rust has no name for the type, the launcher takes bytes.
     let known =
         |instance: &Instance| matches!(instance.arguments[number], Argument::Type { ty: Some(_), .. });
     instances.iter().all(known).then_some(number)

@@ -36,10 +36,10 @@ enum Place {
     Script,
 }
 
-/// The instances to compile one template for.
+/// One template's instances that we compile.
 pub(super) struct Instances {
     pub(super) template: Vec<Template>,
-    /// The arguments, and whether the file instantiates them itself.
+    /// Each instance's arguments, and whether the file instantiates it itself.
     pub(super) arguments: Vec<(Vec<Argument>, bool)>,
 }
 

@@ -35,7 +35,7 @@ impl Helper {
 /// One file, as we read its types.
 pub(super) struct Part<'s> {
     pub(super) source: &'s SourceFile,
-    /// The tree of the text that counts. Offsets are the file's own.
+    /// The syntax tree of the text that no `#if` excludes. Offsets are the file's own.
     pub(super) tree: Tree,
 }
 

@@ -62,7 +62,7 @@ impl Type {
         Self { shape, constant: false, volatile: false }
     }
 
-    /// Returns whether such memory is constant and whether it is volatile. An array is what its elements are.
+    /// Returns whether such memory is constant and whether it is volatile. An array has its elements' qualifiers.
     pub(super) fn qualifiers(&self) -> (bool, bool) {
         let (constant, volatile) = match &self.shape {
             Shape::Array(element, _) => element.qualifiers(),
@@ -280,14 +280,14 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// From now on, a template's parameters stand for these arguments.
+    /// Makes a template's parameters stand for these arguments from now on.
     pub(super) fn substitute(&mut self, template: &[Template], arguments: &[Argument]) {
         let names = template.iter().map(|parameter| parameter.name.clone());
         self.substituted = names.zip(arguments.iter().cloned()).collect();
     }
 
-    /// Returns the name at the end of the file for a type written at `place`, and the type itself if a kernel
-    /// can take it.
+    /// Returns the name that means the same type at the end of the file as `text` does at `place`. Also returns
+    /// the type itself if a kernel can take it.
     pub(super) fn named(&mut self, text: &str, place: Place<'a>) -> (String, Option<ValueType>) {
         let ty = match self.resolve_name(text, place).map(|ty| ty.shape) {
             Ok(Shape::Value(value)) => Some(value.stored()),
@@ -381,7 +381,7 @@ impl<'a> Types<'a> {
         }
         let scope = scope(place);
         let declared = self.in_scope(&name, &scope, |types, name| types.declared.get(name).copied());
-        // A tag means the typedef's name.
+        // In `typedef struct Tag { … } Name;`, `Tag` means the same as `Name`, so we continue with `Name`.
         let tagged = |types: &Self, name: &str| {
             let (typedef, _) = types.tags.iter().find(|(_, tag)| tag == name)?;
             Some((typedef.clone(), *types.declared.get(typedef)?))

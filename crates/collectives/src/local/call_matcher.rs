@@ -223,7 +223,7 @@ impl Posted<'_> {
 
     /// Blocks until the split is made, and returns the endpoint in the new communicator.
     pub(super) fn wait_for_endpoint(self) -> Result<Endpoint> {
-        let nowhere = || Error::unsupported("the split made no endpoint for this rank");
+        let nowhere = || Error::unsupported("a split that makes no endpoint for this rank");
         self.outcome()?.ok_or_else(nowhere)
     }
 

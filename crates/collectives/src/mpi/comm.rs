@@ -216,7 +216,10 @@ impl Request {
         if usize::try_from(came).ok() == Some(count) {
             return Ok(true);
         }
-        Err(Error::external(format!("a message of {came} elements arrived, but {count} were expected")))
+        Err(Error::external(format!(
+            "a message of {came} elements arrived, but {count} were expected; give `send` and `recv` memory of the \
+             same length"
+        )))
     }
 }
 

@@ -91,7 +91,7 @@ pub(super) struct Running<T> {
 
 #[cold]
 pub(super) fn ended() -> Error {
-    Error::external("MPI has ended in this process")
+    Error::external("MPI has ended in this process; make your calls before the process ends")
 }
 
 impl ProcessGroup {

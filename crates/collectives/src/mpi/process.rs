@@ -77,7 +77,10 @@ fn begin() -> Result<Process> {
     let (place, version) = told.recv().unwrap_or_else(|_| Err(ended()))?;
     // SAFETY: the handler takes no arguments.
     if unsafe { libc::atexit(end) } != 0 {
-        return Err(Error::external("atexit: no room for the end of MPI"));
+        return Err(Error::external(
+            "MPI cannot be started, because `atexit` has no room for the function that ends it; let the program \
+             register fewer functions",
+        ));
     }
     Ok(Process { tasks, place, version })
 }

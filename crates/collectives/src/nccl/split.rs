@@ -60,7 +60,10 @@ fn in_process(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRank> {
             start::connect_one(api, *id, place, &endpoint.device, endpoint.comm.limit)
                 .map(|handles| SplitRank { handles, place, local_ranks: local_ranks.clone() })
         }
-        _ => Err(Error::external("the first rank of the part could not make its id")),
+        _ => Err(Error::external(
+            "the first rank of this part could not make the part's id, so the part has no communicator; that \
+             rank's error says why",
+        )),
     };
     endpoint.exchange(Contribution::Done, call)?;
     made?;
@@ -108,5 +111,8 @@ impl Color {
 /// The error of a split that met another call.
 #[cold]
 fn mixed() -> Error {
-    Error::external("this rank's color is missing among the ranks' colors: some rank did not call `split`")
+    Error::external(
+        "this rank's color is missing among the ranks' colors, because some rank did not call `split`; every rank \
+         must make the same calls in the same order",
+    )
 }

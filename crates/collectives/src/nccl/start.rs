@@ -35,7 +35,8 @@ pub(super) fn among_processes(
         let bytes = exchange.get(ID, limit)?;
         let Ok(bytes) = <[u8; 128]>::try_from(bytes.as_slice()) else {
             return Err(Error::external(format!(
-                "rank 0 gave an id of {} bytes, but NCCL's ids have 128",
+                "rank 0 gave an id of {} bytes, but NCCL's ids have 128; start all ranks from the same program, and \
+                 give each run an exchange of its own",
                 bytes.len()
             )));
         };
@@ -177,6 +178,7 @@ fn check_places(devices: &[Device]) -> Result<()> {
 }
 
 fn number(value: usize) -> Result<c_int> {
-    c_int::try_from(value)
-        .map_err(|_| Error::unsupported(format_args!("NCCL cannot have a rank or size of {value}")))
+    c_int::try_from(value).map_err(|_| {
+        Error::unsupported(format_args!("a communicator of NCCL with a rank or size of {value}"))
+    })
 }

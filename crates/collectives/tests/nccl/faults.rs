@@ -1,4 +1,4 @@
-//! Lost ranks, and failures of NCCL: every rank must get an error within the time limit, and nothing may be left behind.
+//! Lost ranks, and failures of NCCL: every rank must get an error within the time limit, and nothing may leak.
 
 use std::iter;
 use std::sync::Barrier;

@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Runs a test on the fakes. Checks that it broke none of their rules and left nothing behind.
+/// Runs a test on the fakes. Checks that it broke none of their rules and leaked nothing.
 fn on_fakes(vendor: &'static str, test: fn()) {
     let recorder = if vendor == "cuda" {
         fake_cuda::load_with(fake_cuda::Options { devices: rank_count(), ..Default::default() })

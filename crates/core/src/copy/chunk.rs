@@ -22,10 +22,11 @@ use crate::sync::lock;
 use crate::trace;
 use crate::track::Mode;
 
-/// Length of a chunk in bytes. If one copy is longer, so is its chunk. Each stream that has uploaded something keeps one.
+/// Length of a chunk in bytes, or of the copy if that is longer. A stream keeps one chunk from its first upload on.
 const CHUNK: usize = 2 * PIECE;
 
-/// If two copies come within this time, the second follows the first closely.
+/// A copy that begins within this time after the last one follows it closely. The device is then still busy, so we cut the
+/// copy into fewer pieces.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// Alignment of copies in a chunk, in bytes. This is the width of a cache line, because the device must not read a line

@@ -1,4 +1,4 @@
-//! Pieces: pinned memory for a part of a copy, and the threads that fill and empty them.
+//! Pieces: a part of a long copy goes through one piece of pinned memory, and several threads fill or empty pieces at once.
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -18,10 +18,11 @@ use crate::track::Mode;
 
 pub(super) use crate::staging::parallel_copy::Claims;
 
-/// Length of the longest copy for which no helper is woken, in bytes: the caller would be done by then.
+/// A copy of up to this many bytes wakes no helper, unless it closely follows another copy: we would be done before the
+/// helper began.
 const SHORT: usize = 2 << 20;
 
-/// Pinned memory for one piece. It goes back to the pool when dropped, which hands it out again once its last use is done.
+/// Pinned memory for one piece. If you drop it, it goes back to the pool, which gives it away only after its last use is done.
 pub(super) struct Piece<'a> {
     device: &'a DeviceCore,
     block: ManuallyDrop<Arc<Block>>,
@@ -48,7 +49,7 @@ impl Drop for Piece<'_> {
     }
 }
 
-/// Copies `src` to `target`, through a piece of its own.
+/// Copies `src` to `target` through a piece of its own. Blocks while the stream has as many bytes in flight as it may have.
 pub(super) fn upload_piece(
     device: &DeviceCore,
     entry: &StreamEntry<'_>,
@@ -67,8 +68,8 @@ pub(super) fn upload_piece(
     Ok(())
 }
 
-/// Has the device copy from byte `at` of a pinned block to `target`. The bytes there do not change before they are
-/// read.
+/// Enqueues a copy from byte `at` of a pinned block to `target`. The caller has written these bytes, and changes them only
+/// after the device has read them.
 #[inline]
 pub(super) fn copy_pinned(
     entry: &StreamEntry<'_>,
@@ -92,9 +93,9 @@ pub(super) fn copy_pinned(
 #[derive(Clone, Copy)]
 pub(super) struct Target(pub(super) *mut u8);
 
-// SAFETY: each part of the memory behind the pointer is handed out to one thread.
+// SAFETY: each part of the memory goes to only one thread.
 unsafe impl Send for Target {}
-// SAFETY: each part of the memory behind the pointer is handed out to one thread.
+// SAFETY: each part of the memory goes to only one thread.
 unsafe impl Sync for Target {}
 
 impl Target {
@@ -103,7 +104,7 @@ impl Target {
     }
 }
 
-/// Has the device copy `source` of `block` to the beginning of a piece of `size` bytes.
+/// Enqueues a copy of the range `source` of `block` to the beginning of a piece of `size` bytes.
 pub(super) fn fill_piece(
     entry: &StreamEntry<'_>,
     block: &Arc<Block>,
@@ -114,7 +115,7 @@ pub(super) fn fill_piece(
     let address = block.address.offset(source.start);
     let accesses = [
         &Access { block, range: source, mode: Mode::Read },
-        // All of the piece, which is entered at less cost than a part of it.
+        // We name the whole piece, because that costs the tracker less than a part.
         &Access { block: piece, range: 0..size, mode: Mode::Write },
     ];
     let copy = if block.is_host() {
@@ -129,9 +130,9 @@ pub(super) fn fill_piece(
 /// Waits until the first `len` bytes of a piece are there, and copies them to `dst`.
 ///
 /// # Safety
-/// `dst` has room for `len` bytes, and nobody else touches that memory.
+/// `dst` has room for `len` bytes, and nothing else touches that memory.
 pub(super) unsafe fn empty_piece(stream: &StreamCore, piece: &Block, len: usize, dst: *mut u8) -> Result<()> {
-    // The only use is the copy into the piece, on this stream.
+    // The piece has only one use: the copy into it, on this stream.
     for point in memory::pending(piece, &(0..len), Mode::Read) {
         stream.wait_number(point.number)?;
     }
@@ -140,7 +141,7 @@ pub(super) unsafe fn empty_piece(stream: &StreamCore, piece: &Block, len: usize,
     Ok(())
 }
 
-/// As [`run`], for pieces that each thread submits to the stream, which it enters for itself.
+/// Like [`run`], for `work` that submits its pieces to the stream. Each thread enters the stream by itself.
 pub(super) fn run_on(
     device: &Arc<DeviceCore>,
     entry: &StreamEntry<'_>,
@@ -151,7 +152,7 @@ pub(super) fn run_on(
     run(device, plan, &|claims| work(&stream.enter(rules, call_site)?, claims))
 }
 
-/// Runs `work` on this thread and the plan's helpers until all pieces are claimed and worked on.
+/// Runs `work` on this thread and the plan's helpers, until every piece has been claimed and finished.
 pub(super) fn run(
     device: &Arc<DeviceCore>,
     plan: &Plan,

@@ -14,7 +14,7 @@ pub struct RecordedCalls {
     exec: OnceLock<OwnedExec>,
 }
 
-/// A driver's stream that is captured, and that nothing else uses.
+/// A driver's stream of our own that is being captured.
 struct CapturedStream<'a> {
     device: &'a Arc<dyn hal::Device>,
     raw: RawStream,
@@ -22,8 +22,8 @@ struct CapturedStream<'a> {
 }
 
 impl RecordedCalls {
-    /// Records what `calls` enqueue in a stream of their own. Returns `None`, without making the calls, if the driver cannot
-    /// begin a capture.
+    /// Makes the calls on a captured stream of their own, and keeps what they enqueue. If the driver cannot begin a capture,
+    /// makes no call and returns `None`.
     ///
     /// # Errors
     /// Those of `calls`; the driver's failure, for example because a call cannot be captured.
@@ -34,8 +34,9 @@ impl RecordedCalls {
         let Ok(mut stream) = CapturedStream::begin(device) else { return Ok(None) };
         run_external(|| calls(stream.raw))?;
         let graph = stream.end().map_err(|error| {
-            error
-                .with_context("recording calls of another library, which must be calls that a graph can have")
+            error.with_context(
+                "recording another library's calls (if a graph cannot have them, use `Stream::external`)",
+            )
         })?;
         Ok(Some(Self { graph, exec: OnceLock::new() }))
     }

@@ -245,7 +245,7 @@ impl Sequence {
 
     /// Compares operation `index` with a launch. Returns `None` if more than values differ, or if a stream other than
     /// `stream` may have used memory that has no epoch. In the same walk we take the new values, and `lag` says so. If the
-    /// walk ends early, the operation keeps the values taken so far, so its node lags behind even then.
+    /// walk ends early, the operation keeps the values taken so far, so its node must be set even then.
     ///
     /// # Safety
     /// As for [`DeferredOperation::follow`](crate::stream::StreamEntry::follow).
@@ -397,8 +397,7 @@ impl Sequence {
         }
     }
 
-    /// Replaces operation `index` with another one that differs at most in its memory. Returns how far the node lags behind
-    /// then.
+    /// Replaces operation `index` with another one that differs at most in its memory. Returns what its node lacks now.
     pub(super) fn replace(&mut self, index: usize, offer: &Candidate<'_>) -> Lag {
         let entry = &mut self.entries[index];
         entry.touched.iter_mut().zip(offer.touched()).for_each(|(kept, new)| *kept = new);
@@ -406,8 +405,7 @@ impl Sequence {
         entry.work.replace(offer.work)
     }
 
-    /// Takes the values of operation `index` in `other`, which differs at most in these. Returns how far the node lags
-    /// behind then.
+    /// Takes the values of operation `index` in `other`, which differs at most in these. Returns what its node lacks now.
     pub(super) fn take_values(&mut self, other: &Self, index: usize) -> Lag {
         self.entries[index].work.replace(other.lend(index))
     }

@@ -18,7 +18,7 @@ pub(super) struct Shape {
     pub(super) graph: Option<Built>,
     /// What each node still lacks of its operation.
     lags: Vec<Lag>,
-    /// True if any node lags behind.
+    /// True if any node lacks something.
     any_lags: bool,
     /// The number that [`memory::returned`] returned at the last launch.
     returned: u64,
@@ -109,15 +109,15 @@ impl Shape {
         }
     }
 
-    /// Notes that a node lags behind its operation, so that we must set it before the next launch.
+    /// Notes what a node lacks of its operation. We must set the node before the next launch.
     #[inline]
     pub(super) fn note_lag(&mut self, index: usize, lag: Lag) {
         self.lags[index] = self.lags[index].max(lag);
         self.any_lags = true;
     }
 
-    /// Launches the sequence's operations as one graph. Before that, it may have to make the graph, or set nodes that lag
-    /// behind.
+    /// Launches the sequence's operations as one graph. If there is no graph yet, makes it first. Otherwise sets the nodes
+    /// whose operations have changed.
     ///
     /// # Safety
     /// The stream is alive and of `device`, and everything that the operations refer to stays alive until they are done.
@@ -141,8 +141,7 @@ impl Shape {
             Some(built) => {
                 if std::mem::take(&mut self.any_lags) {
                     let (sequence, lags) = (&self.sequence, &mut self.lags);
-                    // SAFETY: the sequence has only changed where the nodes lag behind; the rest is this function's
-                    // contract.
+                    // SAFETY: `lags` names every node whose operation has changed; the rest is this function's contract.
                     unsafe { built.set_nodes(&**device, sequence, lags, &mut effort.set) }?;
                 }
                 built
@@ -193,7 +192,7 @@ impl Built {
         Ok(Self { exec: graph.instantiate()?, _graph: graph, nodes, order })
     }
 
-    /// Sets the nodes that lag behind, and adds their number to `set`.
+    /// Sets the nodes that `lags` names, and adds their number to `set`.
     ///
     /// # Safety
     /// The graph was made from `sequence`, and everything that its operations refer to is alive.

@@ -320,7 +320,10 @@ impl Capture {
 
 #[cold]
 fn has_left() -> Error {
-    refused("use a stream that takes part in it no longer; its capture has ended")
+    Error::new(
+        ErrorKind::Captured,
+        "the stream took part in a capture that has just ended; make this call again",
+    )
 }
 
 impl CaptureState {

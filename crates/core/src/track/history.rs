@@ -25,8 +25,8 @@ pub enum Mode {
 pub(crate) struct Use {
     pub(crate) point: Point,
     pub(crate) call_site: CallSite,
-    /// True if an earlier owner of the memory left this use behind. You cannot know of such a use, so we wait for it even if
-    /// you order operations yourself.
+    /// True if an earlier owner of the memory made this use. You cannot know of it, so we wait for it even if you order
+    /// operations yourself.
     pub(crate) recycled: bool,
     /// The last submission of the stream, up to `point`, that wrote; 0 if none did. A read only has to wait for that one.
     wrote: u64,
@@ -39,7 +39,7 @@ impl Use {
         Self { point, call_site, recycled: false, wrote: 0 }
     }
 
-    /// Creates a write that an earlier owner left behind.
+    /// Creates a write that an earlier owner made.
     #[cfg(test)]
     pub(crate) fn of_earlier_owner(point: Point, call_site: CallSite) -> Self {
         Self { point, call_site, recycled: true, wrote: point.number }

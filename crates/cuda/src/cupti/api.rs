@@ -117,8 +117,7 @@ macro_rules! driver_functions {
 }
 
 driver_functions! {
-    /// The driver functions that we call besides operations and that give the device nothing to run. To record them would only
-    /// take time.
+    /// The driver functions that we call often, but that give the device nothing to run. To record them would only take time.
     SILENT:
     CUPTI_DRIVER_TRACE_CBID_cuEventCreate = 118,
     CUPTI_DRIVER_TRACE_CBID_cuEventRecord = 119,

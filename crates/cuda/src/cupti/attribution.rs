@@ -12,7 +12,7 @@ use gpustream_hal::WorkKind;
 
 use super::record::Activity;
 
-/// How many calls we remember. A device is rarely further behind, because a stream holds about a thousand launches, and a thread
+/// How many calls we remember. A device rarely has more to do, because a stream holds about a thousand launches, and a thread
 /// that submits more must wait. Only a graph can run for longer, while other streams go on.
 const CALLS: usize = 1 << 18;
 

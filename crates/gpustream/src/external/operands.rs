@@ -101,7 +101,6 @@ macro_rules! operands {
             fn split(self) -> (Self::Args, Self::Addresses) {
                 let ($($operand,)+) = self;
                 $(let $operand = $operand.split();)+
-                // The arguments first, because they are moved.
                 let addresses = ($($operand.1,)+);
                 ([$($operand.0),+], addresses)
             }

@@ -146,8 +146,9 @@ impl Kernel {
         Error::new(
             ErrorKind::InvalidLaunch,
             format!(
-                "kernel `{}` was to run with {threads} threads per block and {shared} bytes of shared memory (static and \
-                 dynamic); this device and kernel allow at most {limit} threads and {shared_limit} bytes",
+                "the launch of `{}` asks for {threads} threads per block and {shared} bytes of shared memory (static and \
+                 dynamic), but this device and kernel allow at most {limit} threads and {shared_limit} bytes; use a smaller \
+                 block or less shared memory",
                 self.name
             ),
         )
@@ -159,9 +160,15 @@ const MAX_CLUSTER: u64 = 8;
 
 /// Checks that the device can do what a launch asks for.
 fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
-    let lacks = |what: &str| Err(Error::unsupported(what).with_backend(info.backend));
+    let lacks = |what: &str, instead: &str| {
+        let message = format!("{what} is not supported here; {instead}");
+        Err(Error::new(ErrorKind::Unsupported, message).with_backend(info.backend))
+    };
     if config.cooperative && !info.features.cooperative_launch {
-        return lacks("a cooperative launch");
+        return lacks(
+            "a cooperative launch",
+            "split the kernel at its grid barriers, and launch the parts in a row",
+        );
     }
     if config.cluster == [1, 1, 1] {
         return Ok(());
@@ -174,11 +181,13 @@ fn check_attributes(config: &LaunchConfig, info: &DeviceInfo) -> Result<()> {
         ));
     }
     if !info.features.cluster_launch {
-        return lacks("a launch with clusters");
+        return lacks("a launch with clusters", "launch a kernel that needs none, and leave out `cluster`");
     }
     let blocks = config.cluster.iter().fold(1, |blocks: u64, &n| blocks.saturating_mul(u64::from(n)));
     if blocks > MAX_CLUSTER {
-        return invalid(format!("a cluster was to have {blocks} blocks; at most {MAX_CLUSTER} are possible"));
+        return invalid(format!(
+            "a cluster of {x} by {y} by {z} blocks has {blocks} blocks, but at most {MAX_CLUSTER} are possible; make it smaller"
+        ));
     }
     if config.grid.iter().zip(config.cluster).any(|(blocks, cluster)| blocks % cluster != 0) {
         return invalid(format!(

@@ -1,4 +1,4 @@
-//! Sources that the program has at run time.
+//! Compiles source text that your program only has at run time.
 
 use std::fmt;
 use std::future::Future;
@@ -60,7 +60,7 @@ impl Device {
     }
 }
 
-/// A source that is to be compiled for a device at run time. Made by [`Device::compile`].
+/// Source text, and how to compile it for a device at run time. Made by [`Device::compile`].
 ///
 /// We check everything that you add in [`build`](Self::build). Names and values go to the compilers as single arguments, which
 /// no shell reads, so a value cannot become another option.
@@ -159,7 +159,7 @@ impl Compile {
         load::compile(&self.device, &source, call_site.location)
     }
 
-    /// Checks everything that the compilers might take for something else than it is.
+    /// Checks everything that a compiler could mistake for something else.
     fn check(&self) -> Result<()> {
         let invalid = |what: String, why: &str| {
             Err(Error::new(
@@ -193,7 +193,8 @@ impl Compile {
                     "has no name that C++ allows; use letters, digits and `_`",
                 );
             }
-            // Compilers end the value at a line's end, and read on behind a `\` or in a comment.
+            // A compiler ends the value at a line break. If the line ends in `\` or inside a comment, it takes the next
+            // line too.
             if value.contains(char::is_control) || value.ends_with('\\') || value.contains("/*") {
                 let why = "is not one line of C++; remove control characters, `/*`, and a `\\` at the end";
                 return invalid(format!("the value {value:?} of `{name}`"), why);
@@ -217,8 +218,8 @@ impl Compile {
     }
 }
 
-/// Returns true if a name can stand in `#include "…"`, and if a compiler that writes a file of that name below a folder stays in
-/// that folder.
+/// Returns true if you can write the name in `#include "…"`, and if a file of that name below a folder is really inside that
+/// folder.
 fn is_file_name(name: &str) -> bool {
     let is_odd = |c: char| c.is_control() || ['"', '\'', '<', '>', '\\'].contains(&c);
     !name.contains(is_odd) && name.split('/').all(|part| !["", ".", ".."].contains(&part))
@@ -246,7 +247,8 @@ impl Future for Build {
             Ok(work) => work.poll(cx.waker()),
             Err(error) => Some(Err(error.clone())),
         };
-        // The driver may finish a host closure before it loads a module, so such a closure cannot wait.
+        // A driver may wait for host closures before it loads a module. If such a closure waited for this future, neither
+        // would end.
         let outcome = outcome.or_else(|| reentrancy::check_outside().err().map(Err));
         outcome.map_or(Poll::Pending, |outcome| {
             Poll::Ready(outcome.map_err(|error| error.with_call_site(self.call_site)))

@@ -42,8 +42,8 @@ pub(crate) fn rocprofiler() -> Result<&'static Rocprofiler> {
         Some(outcome) => outcome.as_ref().map_err(Error::clone),
         None => Err(error(
             ErrorKind::Unsupported,
-            "rocprofiler-sdk measures only where it was set up before HIP started: set GPUSTREAM_TRACE or \
-             GPUSTREAM_TRACE_SUMMARY",
+            "rocprofiler-sdk only measures if it was set up before HIP started: set GPUSTREAM_TRACE or \
+             GPUSTREAM_TRACE_SUMMARY when you start the program",
         )),
     }
 }
@@ -77,7 +77,10 @@ impl Rocprofiler {
     /// `Unsupported` if the library sees nothing of HIP, or fails.
     pub(crate) fn begin(&self) -> Result<u64> {
         if self.tool.is_over() {
-            return Err(error(ErrorKind::Unsupported, "rocprofiler-sdk has ended with the process"));
+            return Err(error(
+                ErrorKind::Unsupported,
+                "rocprofiler-sdk has ended, because the process is ending: begin to measure earlier",
+            ));
         }
         if !self.tool.watches() {
             let text = "rocprofiler-sdk was set up too late, or this HIP has no place for it: something started HIP before \

@@ -72,8 +72,8 @@ pub struct DeviceReport {
     pub copies_with_kernels: Overlap,
     /// How long copies went up and down at the same time, out of the time that any went up or down.
     pub both_directions: Overlap,
-    /// The time that was hidden behind other work: the busy times of all engines added up, minus the device's
-    /// busy time. The whole is that sum, so if three engines are always busy at once, the share is two
+    /// How long engines worked while another one was busy too: the busy times of all engines added up, minus the
+    /// device's busy time. The whole is that sum, so if three engines are always busy at once, the share is two
     /// thirds.
     pub hidden: Overlap,
     /// The device's idle time between its first and last operation by cause, longest first.
@@ -81,10 +81,10 @@ pub struct DeviceReport {
 }
 
 impl DeviceReport {
-    /// Returns how much of the work of `alone` this run hid behind other work. `alone` is a run of the same
-    /// operations one after another. Operations that run at the same time slow each other down, and
-    /// [`hidden`](Self::hidden) uses the longer times that they took in this run. This method uses the times
-    /// that they take by themselves, so it tells you what the overlap saved.
+    /// Returns how much time this run saved compared with `alone`, which is a run of the same operations one
+    /// after another. Operations that run at the same time slow each other down, and [`hidden`](Self::hidden)
+    /// uses the longer times that they took in this run. This method uses the times that they take by
+    /// themselves, so it tells you what the overlap saved.
     ///
     /// ```
     /// # use gpustream_timeline_view::Report;

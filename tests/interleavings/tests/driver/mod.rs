@@ -29,7 +29,7 @@ fn step_of(work: &Operation<'_>) -> u32 {
     match work {
         Operation::Fill(fill) => fill.pattern.value(),
         Operation::Copy(_) => COPY,
-        // SAFETY: the second argument of the model's only kernel is a `u32`.
+        // SAFETY: the model has only one kernel, and its second argument is a `u32`.
         Operation::Kernel { args, .. } => unsafe { args[1].cast::<u32>().read() },
         _ => panic!("{work:?}"),
     }
