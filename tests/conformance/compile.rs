@@ -67,8 +67,8 @@ fn the_log_has_file_and_line(device: &Device) -> Result<()> {
     if !has_compiler(device)? {
         return Ok(());
     }
-    let wrong = device.compile("\n__global__ void k() { undeclared(); }\n").name("wrong.cu").instance("k");
-    refused(wrong.build(), ErrorKind::InvalidModule, &["wrong.cu", "2", "undeclared"]);
+    let wrong = device.compile("\n__global__ void k() {\nundeclared();\n}\n").name("wrong.cu").instance("k");
+    refused(wrong.build(), ErrorKind::InvalidModule, &["wrong.cu", "3", "undeclared"]);
     refused(
         device.compile("#include \"none.cuh\"\n").build(),
         ErrorKind::InvalidModule,

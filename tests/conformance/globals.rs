@@ -430,7 +430,7 @@ fn what_does_not_fit_is_refused(device: &Device) -> Result<()> {
     unsafe {
         refused(module.global::<u64>("offset"), ErrorKind::ArgumentMismatch, &["`offset`", "u64", "4 bytes"]);
         refused(module.global::<[u32; 3]>("factors"), ErrorKind::ArgumentMismatch, &["4 are left over"]);
-        refused(module.global::<()>("factors"), ErrorKind::ArgumentMismatch, &["no size"]);
+        refused(module.global::<()>("factors"), ErrorKind::ArgumentMismatch, &["no bytes"]);
         refused(
             module.global::<u32>("primes"),
             ErrorKind::GlobalNotFound,

@@ -78,7 +78,7 @@ fn unchanged_run_is_one_call_and_a_changed_value_one_more() {
     });
 }
 
-/// The second run records another library's calls as a child of the step's graph, and from then on nothing is called.
+/// The second run records the other library's calls as one node of its graph, and from then on nothing is called.
 #[test]
 fn recorded_calls_are_part_of_the_one_launch() {
     on_each(|fake, recorder| {

@@ -498,7 +498,7 @@ fn files_for_some_backends() {
     println!("images: {images:?}");
     let bindings = bindings(&built);
     assert!(
-        bindings.contains(r#"source: ["cuda"].contains(&device.info().backend).then_some(SOURCE)"#),
+        bindings.contains(r#"["cuda"].contains(&device.info().backend).then_some(&SOURCE)"#),
         "{bindings}"
     );
 }

@@ -42,7 +42,7 @@ use crate::trace::{self, InStream};
 use crate::track::{Point, StreamId};
 use epoch::SegmentEpoch;
 use segment::{Fit, Segment};
-use sequence::{Candidate, Deferred, Lag, Sequence};
+use sequence::{Candidate, Deferred, Lag, Sequence, recorded};
 use shape::{Built, Effort};
 
 /// A step can have at most this many segments. If there are more operations, we submit them plainly.
@@ -493,7 +493,7 @@ impl ReplayStep {
                 // SAFETY: by this function's contract.
                 Deferred::Work(work) => unsafe { work.enqueue(&*self.device, stream) },
                 // SAFETY: as above; we keep the value until the launch is done.
-                Deferred::Calls(calls) => calls.get().map_or(Ok(()), |calls| unsafe { calls.launch(stream) }),
+                Deferred::Calls(calls) => unsafe { recorded(calls)?.launch(stream) },
             };
             let submitted = match (&mut self.end, sequence.operation(index)) {
                 (Some(end), Some(operation)) => {

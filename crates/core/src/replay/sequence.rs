@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use gpustream_hal::{CallSite, Copy1d, Copy3d, Fill, LaunchConfig, RawFunction, Work};
+use gpustream_hal::{
+    CallSite, Copy1d, Copy3d, Error, ErrorKind, Fill, LaunchConfig, RawFunction, Result, Work,
+};
 
 use super::Uses;
 use super::arguments::Arguments;
@@ -410,6 +412,16 @@ impl Sequence {
         self.entries[index].work.replace(other.lend(index))
     }
 
+    /// If operation `index` is calls of another library that are recorded in `other` and not here, takes the recording.
+    pub(super) fn take_recording(&mut self, other: &Self, index: usize) {
+        if let (DeferredWork::External(_, ours), DeferredWork::External(_, theirs)) =
+            (&mut self.entries[index].work, &other.entries[index].work)
+            && ours.get().is_none()
+        {
+            *ours = theirs.clone();
+        }
+    }
+
     /// Notes which line an equal operation came from.
     #[inline]
     pub(super) fn came_from(&mut self, index: usize, call_site: CallSite) {
@@ -452,6 +464,12 @@ impl Sequence {
 pub(super) enum Deferred<'a> {
     Work(Work<'a>),
     Calls(&'a Arc<OnceLock<RecordedCalls>>),
+}
+
+/// Returns the recording of calls that are deferred, so they have one.
+pub(super) fn recorded(calls: &OnceLock<RecordedCalls>) -> Result<&RecordedCalls> {
+    let message = "another library's calls were deferred before they were recorded; please report this bug";
+    calls.get().ok_or_else(|| Error::new(ErrorKind::Driver, message))
 }
 
 impl DeferredWork {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::ReplayRecording;
 use super::order::Order;
-use super::sequence::{Candidate, Deferred, Difference, Lag, Sequence};
+use super::sequence::{Candidate, Deferred, Difference, Lag, Sequence, recorded};
 use crate::memory;
 use crate::record::{OwnedExec, OwnedGraph};
 
@@ -85,12 +85,15 @@ impl Shape {
         self.note_lag(index, lag);
     }
 
-    /// Takes the values of the first `len` operations from `other`, whose operations differ at most in these.
+    /// Takes the values of the first `len` operations from `other`, whose operations differ at most in these, and recordings that
+    /// this shape does not have yet.
     pub(super) fn take_values(&mut self, other: &Sequence, len: usize) {
         for index in 0..len {
             if self.sequence.difference_from(other, index) != Difference::None {
                 let lag = self.sequence.take_values(other, index);
                 self.note_lag(index, lag);
+            } else {
+                self.sequence.take_recording(other, index);
             }
         }
     }
@@ -177,10 +180,7 @@ impl Built {
             let deferred = sequence.deferred(index);
             let node = match deferred {
                 Deferred::Work(work) => GraphNode::Work(work),
-                Deferred::Calls(calls) => match calls.get() {
-                    Some(calls) => GraphNode::Child(calls.graph()),
-                    None => GraphNode::Empty,
-                },
+                Deferred::Calls(calls) => GraphNode::Child(recorded(calls)?.graph()),
             };
             // SAFETY: the graph and its nodes are alive and of this device; the rest is this function's contract.
             let node = unsafe { device.graph_add_node(graph.raw, &before, &node) }?;
