@@ -1,6 +1,6 @@
 //! The library: what its users call, and how a call becomes work in their stream.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpustream::{Buffer, Device, Error, ErrorKind, Result, Stream};
 
@@ -10,7 +10,7 @@ use crate::vendor::Vendor;
 const WORKSPACE: usize = 32 << 20;
 
 /// Matrix products in a stream.
-pub trait Blas {
+pub(crate) trait Blas {
     /// Enqueues `c = a b` for square matrices of `n` rows, stored row by row. Does not wait for the device. You can call it in a
     /// capture or a replayed step. The first call on a device loads the vendor's library. That takes a moment and cannot be
     /// captured, so call [`prepare`] before your first capture.
@@ -22,7 +22,7 @@ pub trait Blas {
 }
 
 /// Loads the vendor's library for this device, so that the first product need not.
-pub fn prepare(device: &Device) -> Result<()> {
+pub(crate) fn prepare(device: &Device) -> Result<()> {
     if is_cpu(device) { Ok(()) } else { vendor(device).map(drop) }
 }
 
@@ -49,7 +49,7 @@ impl Blas for Stream {
         // The handle lives as long as the device.
         unsafe {
             self.external_keyed("multiply", (a, b, c, &mut workspace), key, |raw, (a, b, c, workspace)| {
-                let mut vendor = vendor.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                let mut vendor = lock(&vendor);
                 vendor.set_stream(raw, (workspace, WORKSPACE))?;
                 vendor.multiply(n, a, b, c)
             })
@@ -62,8 +62,13 @@ fn is_cpu(device: &Device) -> bool {
 }
 
 /// Returns the vendor's library with its handle. There is one for each device.
-pub fn vendor(device: &Device) -> Result<std::sync::Arc<Mutex<Vendor>>> {
+pub(crate) fn vendor(device: &Device) -> Result<Arc<Mutex<Vendor>>> {
     device.extension(|device| Vendor::open(device).map(Mutex::new))
+}
+
+/// Locks a handle. A panic in the middle of a call leaves nothing behind that the next call would mind.
+pub(crate) fn lock(vendor: &Mutex<Vendor>) -> MutexGuard<'_, Vendor> {
+    vendor.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Multiplies on the CPU device's workers. Each part computes some rows of `c`.

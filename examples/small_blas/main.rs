@@ -93,14 +93,14 @@ fn compare(device: &Device, stream: &Stream, n: usize, products: u32) -> Result<
             // SAFETY: a stream and memory of this device, which nothing else uses.
             unsafe {
                 stream.external("set_stream", &mut workspace, |raw, workspace| {
-                    vendor.lock().expect("not poisoned").set_stream(raw, (workspace, 32 << 20))
+                    blas::lock(&vendor).set_stream(raw, (workspace, 32 << 20))
                 })?;
             }
             let start = Instant::now();
             for _ in 0..products {
                 if is_bare {
                     // SAFETY: matrices of this device, which nothing else touches.
-                    unsafe { vendor.lock().expect("not poisoned").multiply(n, pa, pb, pc) }?;
+                    unsafe { blas::lock(&vendor).multiply(n, pa, pb, pc) }?;
                 } else {
                     stream.multiply(n, &a, &b, &mut c)?;
                 }

@@ -65,7 +65,7 @@ const HIPBLAS: Names = Names {
 };
 
 /// A vendor's library with a handle for one device.
-pub struct Vendor {
+pub(crate) struct Vendor {
     handle: Handle,
     destroy: Destroy,
     set_stream: SetStream,
@@ -82,7 +82,7 @@ unsafe impl Send for Vendor {}
 
 impl Vendor {
     /// Opens the vendor's library for this device and makes a handle.
-    pub fn open(device: &Device) -> Result<Self> {
+    pub(crate) fn open(device: &Device) -> Result<Self> {
         let names = match device.info().backend {
             BackendName::CUDA => CUBLAS,
             BackendName::HIP => HIPBLAS,
@@ -118,7 +118,7 @@ impl Vendor {
     ///
     /// # Safety
     /// The stream is alive. The workspace is the device's, and later products of the handle may use it in the stream's order.
-    pub unsafe fn set_stream(
+    pub(crate) unsafe fn set_stream(
         &mut self,
         stream: RawStream,
         (workspace, bytes): (*mut u8, usize),
@@ -139,12 +139,33 @@ impl Vendor {
     ///
     /// # Safety
     /// Each address is a matrix of `n * n` elements on the handle's device.
-    pub unsafe fn multiply(&mut self, n: usize, a: *const f32, b: *const f32, c: *mut f32) -> Result<()> {
+    pub(crate) unsafe fn multiply(
+        &mut self,
+        n: usize,
+        a: *const f32,
+        b: *const f32,
+        c: *mut f32,
+    ) -> Result<()> {
         let n = c_int::try_from(n).map_err(Error::external)?;
         let (one, zero) = (1.0f32, 0.0f32);
         // SAFETY: by this function's contract; the scalars are read before the call returns.
         let status = unsafe {
-            (self.sgemm)(self.handle, self.plain, self.plain, n, n, n, &one, b, n, a, n, &zero, c, n)
+            (self.sgemm)(
+                self.handle,
+                self.plain,
+                self.plain,
+                n,
+                n,
+                n,
+                &raw const one,
+                b,
+                n,
+                a,
+                n,
+                &raw const zero,
+                c,
+                n,
+            )
         };
         check("the product", status)
     }

@@ -54,12 +54,11 @@ impl RecordedCalls {
     /// The stream is alive and of the same device. Everything that the work uses stays alive until it is done, and so does
     /// this value.
     pub(crate) unsafe fn launch(&self, stream: RawStream) -> Result<()> {
-        let exec = match self.exec.get() {
-            Some(exec) => exec,
-            None => {
-                let exec = self.graph.instantiate()?;
-                self.exec.get_or_init(|| exec)
-            }
+        let exec = if let Some(exec) = self.exec.get() {
+            exec
+        } else {
+            let exec = self.graph.instantiate()?;
+            self.exec.get_or_init(|| exec)
         };
         // SAFETY: the executable is alive; the rest is this function's contract.
         unsafe { exec.device.graph_launch(exec.raw, stream) }

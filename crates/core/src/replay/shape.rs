@@ -89,11 +89,11 @@ impl Shape {
     /// this shape does not have yet.
     pub(super) fn take_values(&mut self, other: &Sequence, len: usize) {
         for index in 0..len {
-            if self.sequence.difference_from(other, index) != Difference::None {
+            if self.sequence.difference_from(other, index) == Difference::None {
+                self.sequence.take_recording(other, index);
+            } else {
                 let lag = self.sequence.take_values(other, index);
                 self.note_lag(index, lag);
-            } else {
-                self.sequence.take_recording(other, index);
             }
         }
     }

@@ -250,10 +250,9 @@ impl<'s> StreamEntry<'s> {
             && let DriverCalls::External { calls, .. } = &mut submission.call
             // While the host waits for the whole device, we make the calls as usual.
             && let Ok(_hold) = ContextHold::for_capture(&*stream.device)
+            && let Some(recorded) = RecordedCalls::record(&stream.device, calls)?
         {
-            if let Some(recorded) = RecordedCalls::record(&stream.device, calls)? {
-                let _ = room.set(recorded);
-            }
+            let _ = room.set(recorded);
         }
         let held = match step {
             // SAFETY: the operation has its place on this stream, which is alive; its uses have been entered, so that
