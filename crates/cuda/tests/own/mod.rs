@@ -156,7 +156,7 @@ fn driver_of_12_0_lacks_the_later_functions_alone() {
         assert_eq!(calls[0].arg("to") as i32, -1, "the host");
         let error = device.stream_create(StreamOptions::default().multiprocessors(8)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("cuDeviceGetDevResource, which CUDA 12.4 brought"), "{error}");
+        assert!(error.to_string().contains("cuDeviceGetDevResource, which came with CUDA 12.4"), "{error}");
         let calls = copy_batch(&recorder, &*device, stream);
         assert_eq!(names(&calls), ["cuMemcpyHtoDAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoHAsync_v2"]);
     });
