@@ -41,7 +41,7 @@ impl StreamCore {
     }
 
     /// If this thread captures a proxy in place of the stream, returns it.
-    pub(super) fn understudy_here(&self) -> Option<RawStream> {
+    pub(super) fn proxy_here(&self) -> Option<RawStream> {
         if !self.is_recorded() {
             return None;
         }

@@ -90,7 +90,7 @@ impl StreamCore {
     /// operations, so we defer nothing from here on until the step's run ends. If this thread captures the stream, you get
     /// the handle that the driver captures.
     pub fn handle(&self) -> RawStream {
-        if let Some(raw) = self.understudy_here() {
+        if let Some(raw) = self.proxy_here() {
             return raw;
         }
         let is_first = !self.shared.swap(true, Ordering::Relaxed);
