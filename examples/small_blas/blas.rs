@@ -7,7 +7,7 @@ use gpustream::{Buffer, Device, Error, ErrorKind, Result, Stream};
 use crate::vendor::Vendor;
 
 /// Bytes of workspace for a product: as many as cuBLAS wants on the largest devices.
-const WORKSPACE: usize = 32 << 20;
+pub(crate) const WORKSPACE: usize = 32 << 20;
 
 /// Matrix products in a stream.
 pub(crate) trait Blas {

@@ -84,7 +84,7 @@ fn compare(device: &Device, stream: &Stream, n: usize, products: u32) -> Result<
     const ROUNDS: usize = 11;
     let vendor = blas::vendor(device)?;
     let (a, b) = (stream.full(n * n, 1.0f32)?, stream.full(n * n, 1.0f32)?);
-    let (mut c, mut workspace) = (stream.alloc::<f32>(n * n)?, stream.alloc::<u8>(32 << 20)?);
+    let (mut c, mut workspace) = (stream.alloc::<f32>(n * n)?, stream.alloc::<u8>(blas::WORKSPACE)?);
     let [pa, pb, pc] = [a.as_raw(), b.as_raw(), c.as_raw()].map(|address| address.0 as *mut f32);
     let mut times = [const { Vec::new() }; 4];
     for round in 0..=ROUNDS {
@@ -93,7 +93,7 @@ fn compare(device: &Device, stream: &Stream, n: usize, products: u32) -> Result<
             // SAFETY: a stream and memory of this device, which nothing else uses.
             unsafe {
                 stream.external("set_stream", &mut workspace, |raw, workspace| {
-                    blas::lock(&vendor).set_stream(raw, (workspace, 32 << 20))
+                    blas::lock(&vendor).set_stream(raw, (workspace, blas::WORKSPACE))
                 })?;
             }
             let start = Instant::now();

@@ -110,6 +110,19 @@ enum SegmentProgress {
     Noted(Box<Sequence>, ReplayRecording),
 }
 
+impl SegmentProgress {
+    /// Returns the shape and the index of the operation that we expect next, or `None` if the operations are being noted.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "the path of an operation that is held back")]
+    fn expected_in(&self, segment: &Segment) -> Option<(usize, usize)> {
+        match *self {
+            Self::Held { shape, next } => Some((shape, next)),
+            Self::Empty => Some((segment.expected(), 0)),
+            Self::Noted(..) => None,
+        }
+    }
+}
+
 /// A step. During its runs it lives in the stream.
 pub struct ReplayStep {
     device: Arc<dyn hal::Device>,
@@ -264,11 +277,7 @@ impl ReplayStep {
         stream: StreamId,
     ) -> Option<Uses> {
         let segment = self.segments.get_mut(self.at)?;
-        let (shape, next) = match self.progress {
-            SegmentProgress::Held { shape, next } => (shape, next),
-            SegmentProgress::Empty => (segment.expected(), 0),
-            SegmentProgress::Noted(..) => return None,
-        };
+        let (shape, next) = self.progress.expected_in(segment)?;
         let shape_of = segment.shape_mut(shape)?;
         let mut lag = Lag::None;
         // SAFETY: handed on.
@@ -302,12 +311,8 @@ impl ReplayStep {
             return None;
         }
         let segment = self.segments.get(self.at)?;
-        let (shape, next) = match self.progress {
-            SegmentProgress::Held { shape, next } => (shape, next),
-            SegmentProgress::Empty => (segment.expected(), 0),
-            SegmentProgress::Noted(..) => return None,
-        };
-        segment.unrecorded(shape, next, &Candidate::of(submission).ok()?).cloned()
+        let (shape, next) = self.progress.expected_in(segment)?;
+        segment.shape(shape)?.sequence.unrecorded(next, &Candidate::of(submission).ok()?).cloned()
     }
 
     /// Defers an operation and returns true, or returns false if you must submit it now.
@@ -481,14 +486,10 @@ impl ReplayStep {
         for index in 0..sequence.len() {
             self.stats.plain += 1;
             let deferred = sequence.deferred(index);
-            let kind = match deferred {
-                Deferred::Work(work) => trace::timeline_kind(work.kind()),
-                Deferred::Calls(calls) => {
-                    // The launch may be pending when the sequence goes.
-                    self.retired_calls.push(calls.clone());
-                    trace::WorkKind::External
-                }
-            };
+            if let Deferred::Calls(calls) = deferred {
+                // The launch may be pending when the sequence goes.
+                self.retired_calls.push(calls.clone());
+            }
             let mut submit = || match deferred {
                 // SAFETY: by this function's contract.
                 Deferred::Work(work) => unsafe { work.enqueue(&*self.device, stream) },
@@ -501,7 +502,7 @@ impl ReplayStep {
                     let number = end.point.number.saturating_sub(later);
                     let point = Point { number, ..end.point };
                     let at = InStream { point, after: mem::take(&mut end.after), ..*end };
-                    trace::submission(&self.device, at, operation, kind, &mut submit)
+                    trace::submission(&self.device, at, operation, deferred.kind(), &mut submit)
                 }
                 _ => submit(),
             };

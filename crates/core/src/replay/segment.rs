@@ -1,14 +1,11 @@
 //! A segment: the part of a step between two calls that cannot go into a graph, and the shapes that this part has had.
 
-use std::sync::{Arc, OnceLock};
-
 use gpustream_hal::CallSite;
 
 use super::ReplayRecording;
 use super::order::Order;
 use super::sequence::{Candidate, Difference, Sequence};
 use super::shape::{Built, Shape};
-use crate::record::RecordedCalls;
 
 /// We keep at most this many shapes of a segment.
 const MOST_SHAPES: usize = 4;
@@ -57,7 +54,7 @@ impl Segment {
         }
     }
 
-    fn shape(&self, index: usize) -> Option<&Shape> {
+    pub(super) fn shape(&self, index: usize) -> Option<&Shape> {
         self.shapes.get(index).and_then(Option::as_ref)
     }
 
@@ -113,16 +110,6 @@ impl Segment {
             shape.replace(next, offer, Difference::Memory);
         }
         Fit::Shape { shape, next: next + 1 }
-    }
-
-    /// Returns the room for a recording: see [`Sequence::unrecorded`].
-    pub(super) fn unrecorded(
-        &self,
-        shape: usize,
-        index: usize,
-        offer: &Candidate<'_>,
-    ) -> Option<&Arc<OnceLock<RecordedCalls>>> {
-        self.shape(shape)?.sequence.unrecorded(index, offer)
     }
 
     /// Returns the index of the shape that we expect in the next run.

@@ -22,6 +22,7 @@ use crate::module_core::ModuleCore;
 use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained};
 use crate::record::RecordedCalls;
 use crate::record::attributes::attributes;
+use crate::trace;
 use crate::track::{Mode, StreamId};
 
 /// An operation that can be deferred: it can be a node of a graph, and its accesses cover everything that it does.
@@ -464,6 +465,16 @@ impl Sequence {
 pub(super) enum Deferred<'a> {
     Work(Work<'a>),
     Calls(&'a Arc<OnceLock<RecordedCalls>>),
+}
+
+impl Deferred<'_> {
+    /// Returns what a trace says about the operation.
+    pub(super) fn kind(self) -> trace::WorkKind {
+        match self {
+            Self::Work(work) => trace::timeline_kind(work.kind()),
+            Self::Calls(_) => trace::WorkKind::External,
+        }
+    }
 }
 
 /// Returns the recording of calls that are deferred, so they have one.
