@@ -183,16 +183,20 @@ fn a_stream_waits_for_a_stream(device: &Device) -> Result<()> {
     let other = open_again(device, DeviceOptions::default())?;
     let c = other.stream()?;
     let gate = Gate::on(&kernels, &a)?;
+    let of_a = a.record()?;
     b.wait_for(&a)?;
     c.wait_for(&b)?;
     // The streams share no memory, so only the wait can order them.
     let (y, z) = (b.full(10, 1u32)?, c.full(10, 2u32)?);
     let (of_y, of_z) = (b.record()?, c.record()?);
-    assert!(!of_y.is_done()? && !of_z.is_done()?);
+    assert!(!of_a.is_done()? && !of_y.is_done()? && !of_z.is_done()?);
     a.wait_for(&a)?;
     gate.open();
     of_z.synchronize()?;
-    assert!(a.is_done()? && of_y.is_done()?);
+    // The wait of c covers what b had been given before it, and that is the wait for a. It does not cover y.
+    assert!(of_a.is_done()?);
+    a.synchronize()?;
+    of_y.synchronize()?;
     assert_all(&b, &y, 1)?;
     assert_all(&c, &z, 2)
 }
