@@ -292,7 +292,7 @@ void k(float* x, int n) { double8 by = {}; hipLaunchKernelGGL(k, 1, n, 128, 0, x
     }
 }
 
-/// Kernels must compile even if they use nothing of this project: a plain one, one that is defined by its path, and
+/// Kernels must compile even if they use none of our headers. We try a plain kernel, one that is defined by its path, and
 /// templates over enumerators.
 #[test]
 fn kernels_of_other_forms_compile_for_every_backend() {

@@ -120,8 +120,8 @@ impl Endpoint {
             .map_err(|broken| Error::external(self.end(&broken)))
     }
 
-    /// Ends the communicator and the work of its calls for the ranks of this process. We cannot tell other
-    /// processes, so they notice after the time limit.
+    /// Ends the communicator for the ranks of this process, together with the work of its calls. Other
+    /// processes notice after the time limit, because we cannot tell them.
     pub(crate) fn abort(&self) {
         self.end(&CommunicatorFailure::Aborted { rank: self.comm.rank });
     }

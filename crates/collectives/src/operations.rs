@@ -90,8 +90,8 @@ macro_rules! operations {
 operations! {
     /// Combines the elements of all ranks' `src`, index by index, and gives every rank the result.
     ///
-    /// Between devices of one process we combine in the order of the ranks and round once, with 16-bit
-    /// floating-point types computed in `f32`. So every rank gets the same bits, in every run.
+    /// Between devices of one process, every rank gets the same bits in every run, because we combine in the
+    /// order of the ranks. We compute 16-bit floating-point types in `f32` and round once.
     ///
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if `src` and `dst` differ in length.

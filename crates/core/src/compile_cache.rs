@@ -1,8 +1,8 @@
 //! Images made by run-time compilers, kept on disk.
 //!
 //! An image is code that the driver runs, so the cache is in a folder that only this user and root can write to. An entry's
-//! file name is the SHA-256 of its key. The entry contains the key, and a SHA-256 of its contents. So if a file is damaged,
-//! or belongs to another key, we notice that and write it again. We rename a complete file to its final name, so other
+//! file name is the SHA-256 of its key. We notice if a file is damaged or belongs to another key, because the entry contains
+//! the key and a SHA-256 of its contents. Then we write it again. We rename a complete file to its final name, so other
 //! processes never see half an entry.
 //!
 //! The folder has a maximum size. Whenever we add an entry, we remove the entries that have not been used for a long time.

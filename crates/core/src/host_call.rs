@@ -107,8 +107,8 @@ pub struct RepeatedCall {
 }
 
 struct Runs {
-    /// The closures in the order of their runs, each with the number of its first run. The first closure belongs to the run
-    /// that begins next, or to an earlier one.
+    /// Each closure with the number of the first run that calls it, in this order. If closures are replaced, the earlier ones
+    /// stay until their runs have begun.
     closures: VecDeque<(u64, PartClosure)>,
     launched: u64,
     begun: u64,

@@ -1,4 +1,4 @@
-//! Methods for variables. Every variable gets one that finds it, and a constant also gets one that sets it.
+//! The methods that bindings have for variables: each variable can be found, and a constant can also be set.
 
 use super::fill::fill;
 use super::{docs_or, literal};

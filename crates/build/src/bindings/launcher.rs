@@ -85,8 +85,8 @@ fn launcher(method: &str, shape: &str, takes: &str, body: &str, names: &Names<'_
     let requirements: String = requires.iter().flat_map(|clause| ["\n* `", &clause.text, "`"]).collect();
     let parameters = names.args.iter().enumerate();
     let parameters = parameters.map(|(number, arg)| format!("{arg}: {},\n", argument_type(kernel, number)));
-    // The macro that writes an `unsafe fn` cannot find the end of angle brackets or of a `where` clause, so we
-    // put brackets around them that it can match.
+    // A macro writes the `unsafe fn`. It cannot tell when angle brackets or a `where` clause end, so we put them into
+    // brackets that it can match.
     let (generics, bounds, result) =
         (generic::parameters(kernel), generic::bounds(kernel), "__gpustream::Result<()>");
     let (generics, result, bounds) = match (&*generics, safe) {

@@ -371,7 +371,7 @@ impl<'k, 't> Variables<'k, 't> {
             "identifier" => match self.waits.macro_of(&self.text[node.byte_range()]) {
                 Macro::None => (allowed.identifier)(node),
                 Macro::Varies => false,
-                // The macro consists of constants, unless one of its words means a variable in the kernel.
+                // If no word of the macro is a variable of the kernel, the macro is a constant.
                 Macro::Of(words) => {
                     !words.iter().any(|word| self.by_name.contains_key(word) || self.varying.contains(word))
                 }

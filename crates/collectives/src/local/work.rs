@@ -109,7 +109,7 @@ impl RankDevices {
         start(rank)..start(rank + 1)
     }
 
-    /// Combines the bytes `from` of all ranks, in the order of the ranks, into the bytes `to` of a result.
+    /// Reads the bytes `from` of every rank, combines them in the order of the ranks, and writes the bytes `to` of a result.
     fn reduce(
         &self,
         calls: &mut Calls<'_, '_>,

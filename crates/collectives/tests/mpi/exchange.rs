@@ -22,7 +22,7 @@ fn join() -> (usize, MpiExchange) {
     (World::from_env().unwrap().rank(), MpiExchange::join(LONG).unwrap())
 }
 
-/// Puts a key of this rank, and waits for those of all ranks.
+/// Puts a key for this rank, and waits until every rank has put its own.
 fn meet(exchange: &MpiExchange, own: usize, what: &str) {
     exchange.put(&format!("{own} {what}"), &[]).unwrap();
     for rank in 0..RANKS {
