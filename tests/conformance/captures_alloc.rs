@@ -242,7 +242,7 @@ fn memory_is_shared_between_branches_only_under_pressure(device: &Device) -> Res
             b.wait(&a.record()?)?;
             let mut addresses = Vec::new();
             for round in 0..4 {
-                let (s, host) = if round % 2 == 0 { (a, &mut host) } else { (&b, &mut other) };
+                let (s, host) = if round % 2 == 0 { (&**a, &mut host) } else { (&b, &mut other) };
                 let held = s.full(LONG, round)?;
                 let mut temporary = s.alloc::<u32>(LONG)?;
                 kernels.step(s, &mut temporary, 9, LONG)?;

@@ -21,7 +21,7 @@ pub(crate) const N: usize = 3000;
 /// Builds a graph of one node.
 pub(crate) fn one_node(device: &Device, work: impl FnOnce(&Stream) -> Result<()>) -> Result<(Graph, Node)> {
     let mut builder = device.graph_builder()?;
-    let node = builder.node(&[], work)?;
+    let node = builder.node(&[], |s| work(s))?;
     Ok((builder.build()?, node))
 }
 

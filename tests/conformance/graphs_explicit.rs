@@ -1,7 +1,7 @@
 //! You can build graphs node by node.
 
 use conformance::{ONE, assert_all, kernels_and_streams, next, refused, tests};
-use gpustream::{Device, ErrorKind, Launch, Result, Stream};
+use gpustream::{Device, ErrorKind, Launch, Result};
 
 use crate::graphs::N;
 
@@ -60,7 +60,7 @@ fn nodes_are_single_operations(device: &Device) -> Result<()> {
     let mut x = s.full(N, 1u32)?;
     let mut builder = device.graph_builder()?;
     refused(builder.node(&[], |_| Ok(())), ErrorKind::NotANode, &["submit exactly one operation"]);
-    refused(builder.node(&[], Stream::synchronize), ErrorKind::NotANode, &[]);
+    refused(builder.node(&[], |s| s.synchronize()), ErrorKind::NotANode, &[]);
     refused(
         builder.node(&[], |s| s.alloc::<u32>(N).map(drop)),
         ErrorKind::NotANode,

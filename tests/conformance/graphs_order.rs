@@ -36,7 +36,7 @@ fn two_nodes(
     other: impl FnOnce(&Stream) -> Result<()>,
 ) -> Result<(Graph, [Node; 2])> {
     let mut builder = device.graph_builder()?;
-    let nodes = [builder.node(&[], one)?, builder.node(&[], other)?];
+    let nodes = [builder.node(&[], |s| one(s))?, builder.node(&[], |s| other(s))?];
     let graph = builder.build()?;
     assert_eq!(graph.edge_count(), 0);
     Ok((graph, nodes))
@@ -342,24 +342,24 @@ fn cooperative_kernels_follow_each_other(device: &Device) -> Result<()> {
     assert_eq!((captured.node_count(), captured.edge_count()), (3, 2));
     assert!(captured.dot().contains("n0 -> n2;"), "{}", captured.dot());
     let mut builder = device.graph_builder()?;
-    builder.node(&[], &mut one)?;
+    builder.node(&[], |s| one(s))?;
     builder.node(&[], |s| kernels.step(s, &mut x, 2, N))?;
-    builder.node(&[], &mut other)?;
+    builder.node(&[], |s| other(s))?;
     let built = builder.build()?;
     assert_eq!((built.node_count(), built.edge_count()), (3, 1));
     // A child that contains such a kernel counts as one.
     let mut builder = device.graph_builder()?;
     builder.child(&[], &built)?;
     let [mut third, mut fourth] = [ring(device, &s)?.unwrap(), ring(device, &s)?.unwrap()];
-    let node = builder.node(&[], &mut third)?;
-    builder.node(&[node], &mut fourth)?;
+    let node = builder.node(&[], |s| third(s))?;
+    builder.node(&[node], |s| fourth(s))?;
     let parent = builder.build()?;
     assert_eq!((parent.node_count(), parent.edge_count()), (3, 2));
     let strict = open_again(device, DeviceOptions::default().tracking(Tracking::Strict))?;
     let u = strict.stream()?;
     let mut builder = strict.graph_builder()?;
-    builder.node(&[], ring(&strict, &u)?.unwrap())?;
-    builder.node(&[], ring(&strict, &u)?.unwrap())?;
+    builder.node(&[], |s| ring(&strict, &u)?.unwrap()(s))?;
+    builder.node(&[], |s| ring(&strict, &u)?.unwrap()(s))?;
     assert_eq!(builder.build()?.edge_count(), 1);
     for graph in [&captured, &built, &parent] {
         graph.launch(&s)?;
@@ -373,12 +373,12 @@ fn cooperative_bodies_follow_each_other(device: &Device) -> Result<()> {
     let flag = device.flag()?;
     let captured = s.capture(|s| {
         t.wait(&s.record()?)?;
-        s.if_(&flag, &mut one)?;
+        s.if_(&flag, |s| one(s))?;
         other(&t)
     })?;
     let mut builder = device.graph_builder()?;
-    builder.if_(&[], &flag, &mut one)?;
-    builder.node(&[], &mut other)?;
+    builder.if_(&[], &flag, |s| one(s))?;
+    builder.node(&[], |s| other(s))?;
     for graph in [captured, builder.build()?] {
         assert!(graph.dot().contains("n0 -> n1;"), "{}", graph.dot());
         for value in [0, 1] {

@@ -10,8 +10,8 @@ use std::thread;
 
 use fake_cuda::codes;
 use gpustream::{
-    CopyBatch, DefaultStream, Device, DeviceOptions, ErrorKind, GraphUpdate, PoolPolicy, Result, Stream,
-    StreamOptions,
+    CopyBatch, DefaultStream, Device, DeviceOptions, ErrorKind, GraphStream, GraphUpdate, PoolPolicy, Result,
+    Stream, StreamOptions,
 };
 use recorder::Call;
 
@@ -183,7 +183,7 @@ fn allocations_inside_belong_to_no_stream() {
                 calls.iter().map(Call::word).filter(|&word| word != "ask stream").collect::<Vec<_>>()
             };
             let first = if is_pooled { vec![] } else { vec!["alloc"] };
-            let in_capture = |s: &Stream| {
+            let in_capture = |s: &GraphStream<'_>| {
                 assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), first, "{policy:?}");
                 assert_eq!(words(&|| s.alloc::<u32>(1000).map(drop)), [""; 0], "{policy:?}");
                 assert_eq!(words(&|| s.zeros::<u32>(1000).map(drop)), ["fill"], "{policy:?}");
@@ -279,7 +279,7 @@ fn empty_and_failed_captures_leave_nothing() {
             graph.launch(&s).unwrap();
             s.synchronize().unwrap();
             drop(graph);
-            assert!(s.capture(Stream::synchronize).is_err());
+            assert!(s.capture(|s| s.synchronize()).is_err());
             let panics = || s.capture(|_| panic::resume_unwind(Box::new("on purpose")));
             assert!(panic::catch_unwind(AssertUnwindSafe(panics)).is_err());
         }
@@ -364,7 +364,7 @@ fn an_update_leaves_pending_runs_their_closures() {
         let notes = Notes::default();
         let record = |number| {
             let notes = &notes;
-            move |s: &Stream| {
+            move |s: &GraphStream<'_>| {
                 s.host_fn_repeat(notes.noting(number))?;
                 s.host_fn_repeat(notes.noting(10 * number))
             }

@@ -9,12 +9,13 @@ use gpustream_core::track::Mode;
 use gpustream_hal::{CallSite, Error, ErrorKind, Repeat, Result};
 
 use crate::graph_builder::{GraphBuilder, Node, node_stream};
+use crate::graph_stream::GraphStream;
 use crate::stream::Stream;
 use crate::volatile::AsVolatile;
 
-impl Stream {
-    /// Records work that the graph only does if `flag` is not zero when a run gets there. You can call this on a stream that is
-    /// being [captured](Self::capture), on the stream of a [node](GraphBuilder::node), and on the stream of another body.
+impl GraphStream<'_> {
+    /// Records work that the graph only does if `flag` is not zero when a run gets there.
+    /// [`GraphBuilder::if_`](GraphBuilder::if_) is the same for graphs that you build node by node.
     ///
     /// `body` gets a stream that stands for the body, and the body runs in this stream's order. `flag` is one `u32`. It may be
     /// a [`Flag`](crate::Flag), which kernels and the host can set at any time, or memory that earlier work of the graph
@@ -35,13 +36,17 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if [`DeviceFeatures::conditional_nodes`](gpustream_hal::DeviceFeatures::conditional_nodes)
-    /// says no: on HIP, and on CUDA before 12.4. [`ErrorKind::InvalidArgument`] if the stream is not being recorded, if `flag`
-    /// does not have exactly one element, or if the condition is inside 64 others. [`ErrorKind::NotANode`] if the body is empty
+    /// says no: on HIP, and on CUDA before 12.4. [`ErrorKind::InvalidArgument`] if `flag` does not have exactly one element, or if
+    /// the condition is inside 64 others. [`ErrorKind::NotANode`] if the body is empty
     /// or has host closures or other work that cannot be a node. [`ErrorKind::Captured`] if you submit work to the streams
     /// around the body while it is recorded. [`ErrorKind::DeviceMismatch`] if the device cannot reach the memory. The error of
     /// `body`. After an error the graph does not have the condition.
     #[track_caller]
-    pub fn if_(&self, flag: &impl AsVolatile<u32>, body: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
+    pub fn if_(
+        &self,
+        flag: &impl AsVolatile<u32>,
+        body: impl FnOnce(&GraphStream<'_>) -> Result<()>,
+    ) -> Result<()> {
         self.condition(call_site("if"), Repeat::Once, flag, body)
     }
 
@@ -71,16 +76,22 @@ impl Stream {
     /// # Errors
     /// As for [`if_`](Self::if_).
     #[track_caller]
-    pub fn while_(&self, flag: &impl AsVolatile<u32>, body: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
+    pub fn while_(
+        &self,
+        flag: &impl AsVolatile<u32>,
+        body: impl FnOnce(&GraphStream<'_>) -> Result<()>,
+    ) -> Result<()> {
         self.condition(call_site("while"), Repeat::While, flag, body)
     }
+}
 
+impl Stream {
     fn condition(
         &self,
         call_site: CallSite,
         repeat: Repeat,
         flag: &impl AsVolatile<u32>,
-        body: impl FnOnce(&Self) -> Result<()>,
+        body: impl FnOnce(&GraphStream<'_>) -> Result<()>,
     ) -> Result<()> {
         let flag = flag.volatile();
         let entry = self.enter(call_site)?;
@@ -97,29 +108,30 @@ impl Stream {
         entry.named(check())?;
         let (word, address) = (flag.access(Mode::Read), flag.view.as_raw());
         let condition = Condition { repeat, word: &word, address };
-        let fill = |adder: &_| body(&node_stream(&self.device, Destination::node(Arc::clone(adder))));
+        let fill =
+            |adder: &_| body(&GraphStream(&node_stream(&self.device, Destination::node(Arc::clone(adder)))));
         // SAFETY: the recording keeps the word alive, and the stream that the body gets checks the body's operations.
         unsafe { entry.condition(&condition, fill) }
     }
 }
 
 impl GraphBuilder {
-    /// Adds a node whose `body` only runs if `flag` is not zero. See [`Stream::if_`].
+    /// Adds a node whose `body` only runs if `flag` is not zero. See [`GraphStream::if_`].
     ///
     /// # Errors
-    /// As for [`node`](Self::node) and [`Stream::if_`].
+    /// As for [`node`](Self::node) and [`GraphStream::if_`].
     #[track_caller]
     pub fn if_(
         &mut self,
         after: &[Node],
         flag: &impl AsVolatile<u32>,
-        body: impl FnOnce(&Stream) -> Result<()>,
+        body: impl FnOnce(&GraphStream<'_>) -> Result<()>,
     ) -> Result<Node> {
         let operation = call_site("if");
         self.node(after, |s| s.condition(operation, Repeat::Once, flag, body))
     }
 
-    /// Adds a node whose `body` is repeated as long as `flag` is not zero. See [`Stream::while_`].
+    /// Adds a node whose `body` is repeated as long as `flag` is not zero. See [`GraphStream::while_`].
     ///
     /// ```
     /// # let device = gpustream::Device::open("cpu")?;
@@ -135,13 +147,13 @@ impl GraphBuilder {
     /// ```
     ///
     /// # Errors
-    /// As for [`node`](Self::node) and [`Stream::if_`].
+    /// As for [`node`](Self::node) and [`GraphStream::if_`].
     #[track_caller]
     pub fn while_(
         &mut self,
         after: &[Node],
         flag: &impl AsVolatile<u32>,
-        body: impl FnOnce(&Stream) -> Result<()>,
+        body: impl FnOnce(&GraphStream<'_>) -> Result<()>,
     ) -> Result<Node> {
         let operation = call_site("while");
         self.node(after, |s| s.condition(operation, Repeat::While, flag, body))

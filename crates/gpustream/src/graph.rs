@@ -15,6 +15,7 @@ use gpustream_hal::{Error, ErrorKind, GraphSize, GraphUpdate, RawGraph, Result};
 use crate::device::Device;
 use crate::dot::{dot, recorded};
 use crate::graph_builder::{Node, NodeTable};
+use crate::graph_stream::GraphStream;
 use crate::stream::Stream;
 
 /// Recorded work, ready to launch. A graph owns all the memory, kernels and closures that it uses, so you may drop your own
@@ -62,7 +63,7 @@ struct GraphParts {
 
 impl Stream {
     /// Records the operations that `work` submits to this stream instead of running them. Another stream joins the capture if
-    /// it waits for an event that was recorded inside. Does not wait for the device.
+    /// it waits for an event that was recorded inside, or by [`GraphStream::fork`]. Does not wait for the device.
     ///
     /// Inside the graph the tracker orders operations as it does outside. Copies must be between device and pinned memory. If
     /// `work` waits on the host or uses the stream on another thread, that call returns [`ErrorKind::Captured`], and afterwards
@@ -95,7 +96,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Captured`] if an operation cannot be recorded, and the error of `work`.
     #[track_caller]
-    pub fn capture(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
+    pub fn capture(&self, work: impl FnOnce(&GraphStream<'_>) -> Result<()>) -> Result<Graph> {
         named(call_site("capture"), || {
             let (recorded, contents) = self.capture_parts(work)?;
             Ok(Graph::new(&self.device, GraphParts::new(recorded, contents)?, None))
@@ -104,7 +105,7 @@ impl Stream {
 
     pub(crate) fn capture_parts(
         &self,
-        work: impl FnOnce(&Self) -> Result<()>,
+        work: impl FnOnce(&GraphStream<'_>) -> Result<()>,
     ) -> Result<(OwnedGraph, Contents)> {
         /// Ends the capture, even if the closure panics.
         struct Ending<'a>(&'a Stream, Arc<Capture>);
@@ -124,7 +125,7 @@ impl Stream {
         }
 
         let ending = Ending(self, Capture::begin(&self.core)?);
-        let outcome = work(self);
+        let outcome = work(&GraphStream(self));
         let ended = ending.end();
         outcome?;
         ended
@@ -236,7 +237,7 @@ impl Graph {
     pub fn update(
         &mut self,
         stream: &Stream,
-        work: impl FnOnce(&Stream) -> Result<()>,
+        work: impl FnOnce(&GraphStream<'_>) -> Result<()>,
     ) -> Result<GraphUpdate> {
         named(call_site("update"), || {
             self.device.check_made(stream, "graph")?;

@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 use crate::device::Device;
 use crate::external::Operands;
 use crate::graph::Graph;
+use crate::graph_stream::GraphStream;
 use crate::launch::Arg;
 use crate::stream::Stream;
 
@@ -111,11 +112,15 @@ impl GraphBuilder {
     /// [`ErrorKind::NotANode`] if `work` submits no operation or several, or one that cannot be a node;
     /// [`ErrorKind::InvalidArgument`] if a node belongs to another builder. You can go on with the builder.
     #[track_caller]
-    pub fn node(&mut self, after: &[Node], work: impl FnOnce(&Stream) -> Result<()>) -> Result<Node> {
+    pub fn node(
+        &mut self,
+        after: &[Node],
+        work: impl FnOnce(&GraphStream<'_>) -> Result<()>,
+    ) -> Result<Node> {
         named(call_site("node"), || {
             let index = self.adder.operations();
             self.adder.open(&self.indices(after)?);
-            let outcome = work(&self.stream);
+            let outcome = work(&GraphStream(&self.stream));
             if self.adder.operations() == index {
                 outcome?;
                 return Err(nothing());
@@ -134,11 +139,11 @@ impl GraphBuilder {
         self.raw_node(after, call_site("join"), &GraphNode::Empty, &GraphUses::default())
     }
 
-    /// Adds a copy of another graph as one node. Child graphs and [conditions](Stream::if_) nest up to 64 levels deep.
+    /// Adds a copy of another graph as one node. Child graphs and [conditions](Self::if_) nest up to 64 levels deep.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMismatch`] if the graph belongs to another device; [`ErrorKind::InvalidArgument`] if it is nested too
-    /// deep; [`ErrorKind::Unsupported`] if it has [conditions](Stream::while_), because drivers cannot copy these.
+    /// deep; [`ErrorKind::Unsupported`] if it has [conditions](Self::while_), because drivers cannot copy these.
     #[track_caller]
     pub fn child(&mut self, after: &[Node], child: &Graph) -> Result<Node> {
         let operation = call_site("child");

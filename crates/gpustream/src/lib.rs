@@ -79,6 +79,7 @@ mod flag;
 mod global;
 mod graph;
 mod graph_builder;
+mod graph_stream;
 mod graph_watcher;
 pub mod guide;
 pub mod interop;
@@ -165,6 +166,7 @@ pub use gpustream_core::replay::{ReplayRecording, ReplayStats};
 pub use gpustream_core::track::Tracking;
 pub use graph::Graph;
 pub use graph_builder::{GraphBuilder, Node};
+pub use graph_stream::GraphStream;
 pub use hal::{
     AddressMode, ArrayShape, Backend, BackendName, CallSite, DefaultStream, DeviceFeatures, DeviceInfo,
     DeviceLimits, DeviceQuirks, Error, ErrorKind, FilterMode, FunctionInfo, GraphUpdate, Image,

@@ -4,8 +4,8 @@
 use gpustream::hal::{DefaultStream, StreamOptions, WaitPolicy};
 use gpustream::half::f16;
 use gpustream::{
-    AddressMode, ArrayShape, Buffer, CopyBatch, Device, Error, ErrorKind, GraphUpdate, Launch, Location,
-    ManagedAdvice, ParamInfo, PinnedOptions, Pitched, Result, Stream, TextureOptions, WaitValue,
+    AddressMode, ArrayShape, Buffer, CopyBatch, Device, Error, ErrorKind, GraphStream, GraphUpdate, Launch,
+    Location, ManagedAdvice, ParamInfo, PinnedOptions, Pitched, Result, Stream, TextureOptions, WaitValue,
 };
 
 use gpustream_kernels::convert::Convert;
@@ -327,7 +327,7 @@ pub(crate) fn conditions(it: &mut Stage) -> Result<u64> {
     let flag = it.device.flag()?;
     it.a.fill(&mut it.x, 1)?;
     let (kernel, x, y) = (&it.kernel, &mut it.x, &mut it.y);
-    let mut nested = |s: &Stream| {
+    let mut nested = |s: &GraphStream<'_>| {
         s.while_(&flag, |s| {
             increment(kernel, s, ONE, x)?;
             s.if_(&flag, |s| increment(kernel, s, ONE, y))

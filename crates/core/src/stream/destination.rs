@@ -6,7 +6,7 @@ use gpustream_hal::{Error, ErrorKind, LaunchConfig, RawStream, Result};
 
 use super::capture::Capture;
 use super::{StreamCore, StreamEntry};
-use crate::operation::{Argument, KernelLaunch, Operation, not_a_node};
+use crate::operation::{Argument, KernelLaunch, Operation};
 use crate::record::scope::Scope;
 use crate::record::{Condition, NodeAdder, NodeSetter};
 use crate::track::Point;
@@ -129,9 +129,7 @@ impl StreamEntry<'_> {
                     None => Err(no_graph()),
                 },
                 DestinationKind::Node(adder) => adder.condition(&self.caller, condition, fill),
-                DestinationKind::Set(_) => {
-                    Err(not_a_node("put a condition into a node that exists; build the graph again"))
-                }
+                DestinationKind::Set(_) => Err(no_graph()),
             }
         })
     }
@@ -202,7 +200,6 @@ impl StreamCore {
 fn no_graph() -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
-        "a condition is part of a graph, but this stream is not being captured; call this in `Stream::capture`, or on the \
-         stream that `GraphBuilder::node` gives you",
+        "a condition is part of a graph, but nothing records this stream; use the stream that your closure got",
     )
 }

@@ -102,12 +102,12 @@ fn stream_works_after_a_capture_that_someone_else_broke() {
         assert!(unsafe { behind.stream_synchronize(stream.as_raw()) }.is_err());
         Ok(())
     };
-    let broken = stream.capture(&mut break_inside);
+    let broken = stream.capture(|s| break_inside(s));
     assert_eq!(broken.err().unwrap().kind(), ErrorKind::Captured);
     // If you record into a graph again, it goes wrong in the same way, and leaves the graph as it was.
     let mut other = stream.full(64, 3u8).unwrap();
     let mut graph = stream.capture(|stream| stream.fill(&mut other, 4)).unwrap();
-    let broken = graph.update(&stream, &mut break_inside);
+    let broken = graph.update(&stream, |s| break_inside(s));
     assert_eq!(broken.err().unwrap().kind(), ErrorKind::Captured);
     graph.launch(&stream).unwrap();
     assert_eq!(stream.download(&other).unwrap(), [4; 64]);
