@@ -11,7 +11,7 @@ use gpustream::{Buffer, Device, Error, ErrorKind, Replay, Result, Stream};
 use crate::graphs::N;
 
 tests! {
-    Plain: calls_are_recorded_once, another_key_or_other_memory_calls_again,
+    Alone: calls_are_recorded_once, another_key_or_other_memory_calls_again,
         recorded_work_runs_by_itself_if_the_step_changes, failed_recording_leaves_the_step_usable,
         panic_in_a_recording_leaves_the_step_usable, calls_that_cannot_be_recorded_are_an_error,
         memory_that_went_back_is_not_used, several_threads_record_at_once, without_a_step_it_is_an_ordinary_call,
