@@ -54,6 +54,7 @@ mod process;
 mod replay;
 mod replay_order;
 mod replay_random;
+mod room;
 mod rows;
 mod sections;
 mod shared_events;

@@ -15,7 +15,8 @@ pub(crate) const SERIAL: &str = "GPUSTREAM_TEST_SERIAL";
 /// Under such a tool a gate opens by itself after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(crate) fn is_serial() -> bool {
+/// Returns true under a tool that runs kernels one after another, even if they are on different streams.
+pub fn is_serial() -> bool {
     env::var(SERIAL).is_ok_and(|value| value == "1")
 }
 

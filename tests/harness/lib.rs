@@ -19,7 +19,7 @@ pub use device::{
     has_cooperative_launches, kernels_and_streams, open, open_again, overlaps, streams,
     streams_are_independent, synchronize, with_stream,
 };
-pub use gate::{Gate, ONE, runs_beside_closures, until};
+pub use gate::{Gate, ONE, is_serial, runs_beside_closures, until};
 #[doc(hidden)]
 pub use linkme;
 pub use refused::{failed, refused};

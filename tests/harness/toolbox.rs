@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use gpustream::hal::{RawEvent, RawGraph, RawModule};
 use gpustream::{
@@ -133,6 +134,10 @@ impl Toolbox {
         note("Stream::zeros", stream.zeros::<u32>(N).map(drop));
         note("Stream::upload", stream.upload(&[1u32; N]).map(drop));
         note("Stream::upload_into", stream.upload_into(&[1u32; N], x));
+        note("Stream::room_async", finish(&mut stream.room_async()));
+        note("Stream::upload_async", finish(&mut Box::pin(stream.upload_async(&[1u32; N]))));
+        note("Stream::upload_into_async", finish(&mut Box::pin(stream.upload_into_async(&[1u32; N], x))));
+        note("Synchronize::wait_timeout", stream.synchronize_async().wait_timeout(Duration::ZERO).map(drop));
         note("Stream::download", stream.download(y).map(drop));
         note("Stream::download_into", stream.download_into(y, &mut [0; N]));
         note("Stream::download_async", finish(&mut stream.download_async(y)));

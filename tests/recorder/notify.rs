@@ -132,6 +132,27 @@ fn an_idle_reactor_does_nothing() {
     });
 }
 
+/// If there is room, asking for it must cost no driver call, apart from an event now and then.
+#[test]
+fn room_costs_next_to_nothing() {
+    on_both(|recorder, _, [stream]| {
+        let mut x = stream.alloc::<u32>(10).unwrap();
+        let mut submit = |operations| {
+            recorder.record(|| {
+                for value in 0..operations {
+                    assert!(!is_pending(&mut stream.room_async()), "operation {value}");
+                    stream.fill(&mut x, value).unwrap();
+                }
+            })
+        };
+        let ((), few) = submit(120);
+        assert_eq!(few.len(), 120, "{few:?}");
+        let ((), many) = submit(2000);
+        // At most the event, two looks at it, and one at the stream.
+        assert!(many.len() <= 2000 + 4 * 2000_usize.div_ceil(128), "{}", many.len());
+    });
+}
+
 /// The reactor must sleep between looks. It must look at a stream once, however many futures wait for it.
 #[test]
 fn long_waits_cost_little() {

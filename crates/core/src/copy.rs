@@ -56,8 +56,7 @@ pub fn upload(
         range: start + range.start..start + range.end,
         mode: Mode::Write,
     };
-    let inline = src.len() <= device.info.limits.inline_copies && !PAGE_LOCKED.may_hold(src);
-    if inline && !block.is_host() && stream.is_ours() && !stream.is_in_step() {
+    if is_inline(device, entry, src, block) {
         return upload_inline(entry, src, &target(0..src.len()));
     }
     entry.check_running(CAPTURED)?;
@@ -67,10 +66,10 @@ pub fn upload(
         let plan = staging.plan(src.len(), staging.threads_for(stream), false);
         if plan.helpers > 0 {
             return run_on(device, entry, &plan, &|entry, claims| {
-                claims
-                    .iter()
-                    .map(|index| plan.range(index))
-                    .try_for_each(|range| upload_piece(device, entry, &src[range.clone()], &target(range)))
+                claims.iter().map(|index| plan.range(index)).try_for_each(|range| {
+                    let grant = device.staging.in_flight.take(entry.stream, range.len())?;
+                    upload_piece(device, entry, grant, &src[range.clone()], &target(range))
+                })
             });
         }
     }
@@ -78,6 +77,40 @@ pub fn upload(
         let target = |range: Range<usize>| target(index * part + range.start..index * part + range.end);
         chunk::upload(device, entry, src, target)
     })
+}
+
+/// Like [`upload`], but copies only as much of `src` as the stream may have in flight right now, at most one piece. Does not
+/// block for that reason. Returns how many bytes it has copied, or the number of the submission that makes room.
+///
+/// # Errors
+/// Those of [`upload`].
+pub fn upload_some(
+    device: &Arc<DeviceCore>,
+    entry: &StreamEntry<'_>,
+    src: &[u8],
+    block: &Arc<Block>,
+    start: usize,
+) -> Result<Result<usize, u64>> {
+    if src.is_empty() || is_inline(device, entry, src, block) {
+        return upload(device, entry, src, block, start).map(|()| Ok(src.len()));
+    }
+    entry.check_running(CAPTURED)?;
+    let len = src.len().min(device.staging.longest_piece());
+    let grant = match device.staging.in_flight.try_take(entry.stream, len) {
+        Ok(grant) => grant,
+        Err(oldest) => return Ok(Err(oldest)),
+    };
+    let target = Access { block, range: start..start + len, mode: Mode::Write };
+    upload_piece(device, entry, grant, &src[..len], &target)?;
+    Ok(Ok(len))
+}
+
+/// Returns true if an upload travels along with its command.
+#[inline]
+fn is_inline(device: &DeviceCore, entry: &StreamEntry<'_>, src: &[u8], block: &Block) -> bool {
+    let stream = entry.stream;
+    let short = src.len() <= device.info.limits.inline_copies && !PAGE_LOCKED.may_hold(src);
+    short && !block.is_host() && stream.is_ours() && !stream.is_in_step()
 }
 
 /// Copies a few bytes. They travel along with the command.

@@ -256,7 +256,8 @@ impl Users for DeviceCore {
     /// Marks each stream's end too, so that the next look can tell more.
     fn poll(&self) {
         for stream in self.users() {
-            unheard(|| stream.poll_and_mark());
+            // An error says nothing about being done. We tell the next one who waits.
+            let _ = unheard(|| stream.poll_and_mark());
         }
         self.drop_parked();
     }

@@ -60,6 +60,7 @@ pub mod host_call;
 pub mod launch;
 pub mod lint;
 pub mod memory;
+pub mod metrics;
 pub mod module_core;
 pub mod operation;
 pub mod reentrancy;

@@ -16,7 +16,7 @@
 //! This layer knows how to cut a copy, how many bytes may be in flight, which threads copy, and streams. It knows no
 //! handles, because `copy`, one layer above, makes the copies.
 
-mod in_flight;
+pub mod in_flight;
 pub mod parallel_copy;
 
 use std::ops::Range;
@@ -98,9 +98,13 @@ impl Staging {
             // Two for each thread, so that it can fill one while the other is copied.
             (_, false) => bytes.div_ceil(2 * threads),
         };
-        let piece = piece.next_multiple_of(4 << 10).clamp(PIECE, LONGEST_PIECE);
-        let piece = piece.min(self.in_flight.limit()).max(SHORTEST_PIECE);
+        let piece = piece.next_multiple_of(4 << 10).max(PIECE).min(self.longest_piece());
         Plan { bytes, piece, helpers: (threads - 1).min(bytes.div_ceil(piece) - 1) }
+    }
+
+    /// Returns how long a piece can be, in bytes.
+    pub fn longest_piece(&self) -> usize {
+        LONGEST_PIECE.min(self.in_flight.limit()).max(SHORTEST_PIECE)
     }
 
     /// Returns how many threads may copy, including the calling one.

@@ -1,6 +1,7 @@
 //! Allocation, copies and fills, in the stream's order.
 
 pub(crate) mod batch;
+mod upload_async;
 
 use gpustream_core::memory::{Access, layout_of};
 use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, not_a_node};

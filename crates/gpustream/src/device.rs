@@ -9,6 +9,7 @@ use gpustream_core::device_options::DeviceOptions;
 use gpustream_core::environment::Environment;
 use gpustream_core::lint;
 use gpustream_core::memory::MemoryKind;
+use gpustream_core::metrics::Metrics;
 pub(crate) use gpustream_core::operation::{call_site, named};
 use gpustream_core::pool::{MemorySnapshot, MemoryStats};
 use gpustream_core::process;
@@ -501,6 +502,23 @@ impl Device {
     /// Returns how much page-locked host memory this library holds and uses for this device, without write-combined memory.
     pub fn pinned_stats(&self) -> MemoryStats {
         self.0.pools.stats(MemoryKind::Pinned)
+    }
+
+    /// Returns what the device is doing at this moment: pending operations, memory, and whether it failed. For the metrics of a
+    /// service. Does not block.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// let stream = device.stream()?;
+    /// let x = stream.zeros::<f32>(1 << 20)?;
+    /// let metrics = device.metrics();
+    /// println!("{} pending, {} MiB in use", metrics.pending, metrics.device_memory.used >> 20);
+    /// assert!(metrics.submitted >= 1 && metrics.fault.is_none());
+    /// # drop(x);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    pub fn metrics(&self) -> Metrics {
+        self.0.metrics()
     }
 
     /// Returns which lines of your program hold device memory, the largest first.

@@ -159,6 +159,8 @@ pub use global::{Global, GlobalMemory, GlobalVariable};
 #[doc(inline)]
 pub use gpustream_core::device_options::DeviceOptions;
 #[doc(inline)]
+pub use gpustream_core::metrics::Metrics;
+#[doc(inline)]
 pub use gpustream_core::pool::{Holding, MemorySnapshot, MemoryStats, PoolPolicy};
 #[doc(inline)]
 pub use gpustream_core::replay::{ReplayRecording, ReplayStats};

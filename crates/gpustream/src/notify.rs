@@ -7,7 +7,8 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use std::{hint, mem};
 
@@ -61,8 +62,59 @@ enum FutureState {
 impl Synchronize {
     #[track_caller]
     fn new(points: Result<Points>) -> Self {
+        Self::named(call_site("synchronize_async"), points)
+    }
+
+    fn named(call_site: CallSite, points: Result<Points>) -> Self {
         let state = points.map_or_else(|error| FutureState::Ended(Err(error)), FutureState::Fresh);
-        Self { state, call_site: call_site("synchronize_async") }
+        Self { state, call_site }
+    }
+
+    /// Makes a future that waits for one point of a stream, if there is one.
+    pub(crate) fn at(call_site: CallSite, stream: &Arc<StreamCore>, mark: Result<Option<Mark>>) -> Self {
+        let points = mark.map(|mark| mark.into_iter().map(|mark| (stream.clone(), mark)).collect());
+        Self::named(call_site, points)
+    }
+
+    /// Blocks this thread until the points have been reached, at most for `timeout`. Returns false if they have not been reached
+    /// by then; you can wait again. For threads that run no executor.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let x = stream.zeros::<f32>(1 << 20)?;
+    /// let mut done = stream.synchronize_async();
+    /// while !done.wait_timeout(Duration::from_secs(1))? {
+    ///     println!("still at work");
+    /// }
+    /// # drop(x);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Stream::synchronize`].
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<bool> {
+        struct Unpark(Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+
+        // A timeout that no clock can hold is none.
+        let deadline = Instant::now().checked_add(timeout);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            if let Poll::Ready(outcome) = Pin::new(&mut *self).poll(&mut Context::from_waker(&waker)) {
+                return outcome.map(|()| true);
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return Ok(false),
+                Some(left) => thread::park_timeout(left),
+                None => thread::park(),
+            }
+        }
     }
 
     /// Polls the points, and lets the reactor watch those that are not reached soon.

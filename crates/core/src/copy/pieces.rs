@@ -11,6 +11,7 @@ use crate::device_core::DeviceCore;
 use crate::memory::{self, Access, Block, MemoryKind, layout_of};
 use crate::operation::DriverCalls;
 use crate::staging::Plan;
+use crate::staging::in_flight::Grant;
 use crate::staging::parallel_copy;
 use crate::stream::{StreamCore, StreamEntry};
 use crate::trace;
@@ -49,15 +50,15 @@ impl Drop for Piece<'_> {
     }
 }
 
-/// Copies `src` to `target` through a piece of its own. Blocks while the stream has as many bytes in flight as it may have.
+/// Copies `src`, for whose bytes there is a grant, to `target` through a piece of its own.
 pub(super) fn upload_piece(
     device: &DeviceCore,
     entry: &StreamEntry<'_>,
+    grant: Grant<'_>,
     src: &[u8],
     target: &Access<'_>,
 ) -> Result<()> {
     let len = src.len();
-    let grant = device.staging.in_flight.take(entry.stream, len)?;
     let piece = Piece::alloc(device, entry, len)?;
     let block = piece.block();
     trace::stage();

@@ -47,21 +47,31 @@ impl InFlight {
     /// Grants `bytes` bytes to a stream. Blocks while the stream already has as many in flight as it may.
     pub fn take<'a>(&'a self, stream: &'a StreamCore, bytes: usize) -> Result<Grant<'a>> {
         loop {
-            let mut accounts = lock(&self.accounts);
-            let account = accounts.entry(stream.id).or_default();
-            account.forget_done(stream);
-            let oldest =
-                if account.bytes + bytes <= self.limit { None } else { account.submitted.pop_front() };
-            let Some((number, freed)) = oldest else {
-                // There is no piece that we could wait for, because other threads are still filling the pieces that use up
-                // the limit. So we exceed the limit.
+            match self.try_take(stream, bytes) {
+                Ok(grant) => return Ok(grant),
+                Err(oldest) => {
+                    let outcome = stream.wait_number(oldest);
+                    lock(&self.accounts).entry(stream.id).or_default().forget(|number| number <= oldest);
+                    outcome?;
+                }
+            }
+        }
+    }
+
+    /// Grants `bytes` bytes to a stream. If the stream already has as many in flight as it may, returns the number of its
+    /// oldest piece, for which you should wait. Does not block.
+    pub fn try_take<'a>(&'a self, stream: &'a StreamCore, bytes: usize) -> Result<Grant<'a>, u64> {
+        let mut accounts = lock(&self.accounts);
+        let account = accounts.entry(stream.id).or_default();
+        account.forget(|number| stream.known_done(number));
+        match account.submitted.front() {
+            Some(&(oldest, _)) if account.bytes + bytes > self.limit => Err(oldest),
+            // Without a piece that we could wait for, other threads are still filling the pieces that use up the limit. So we
+            // exceed it.
+            _ => {
                 account.bytes += bytes;
-                return Ok(Grant { in_flight: self, stream, bytes });
-            };
-            drop(accounts);
-            let outcome = stream.wait_number(number);
-            self.give_back(stream.id, freed);
-            outcome?;
+                Ok(Grant { in_flight: self, stream, bytes })
+            }
         }
     }
 
@@ -77,10 +87,10 @@ impl InFlight {
 }
 
 impl StreamBytes {
-    /// Forgets the pieces that we know are done.
-    fn forget_done(&mut self, stream: &StreamCore) {
+    /// Forgets the oldest pieces, as long as they are done.
+    fn forget(&mut self, is_done: impl Fn(u64) -> bool) {
         while let Some(&(number, bytes)) = self.submitted.front()
-            && stream.known_done(number)
+            && is_done(number)
         {
             self.submitted.pop_front();
             self.bytes -= bytes;

@@ -21,6 +21,13 @@ const MARKS: usize = 32;
 /// A stream keeps this many events for its next records, because a driver takes twice as long to make one as to record it.
 const SPARE: usize = 256;
 
+/// A stream has room if no more operations than this are pending. The drivers' queues have twice as many places, so a few
+/// hundred operations fit between two looks.
+const ROOM: u64 = 512;
+
+/// A stream that someone asks for room gets a mark after this many operations.
+const ROOM_STEP: u64 = 128;
+
 /// A driver event. Once no one else holds it, its stream uses it again.
 pub struct EventCell {
     pub raw: RawEvent,
@@ -199,6 +206,29 @@ impl StreamCore {
     pub fn mark_for(&self, number: u64) -> Result<Option<Mark>> {
         reentrancy::check_outside()?;
         let mut state = self.state.lock();
+        Ok(self.covering(&mut state, number)?.cloned())
+    }
+
+    /// Returns a mark to wait for before you submit more, so that the driver has room for your next operations. `None` if
+    /// there is room: if no more than [`ROOM`] operations are pending, as far as we know, or if the stream is recorded.
+    ///
+    /// # Errors
+    /// Those of [`mark`](Self::mark).
+    pub fn mark_for_room(&self) -> Result<Option<Mark>> {
+        if self.known_done(self.counted().saturating_sub(ROOM_STEP)) || self.is_recorded() {
+            return Ok(None);
+        }
+        reentrancy::check_outside()?;
+        let mut state = self.state.lock();
+        let marked = state.marks.back().map_or(0, |mark| mark.number);
+        // If we leave a mark from time to time, later calls wait for no more than they have to.
+        if state.number >= marked + ROOM_STEP {
+            self.mark(&mut state)?;
+        }
+        let number = state.number.saturating_sub(ROOM);
+        if self.known_done(number) {
+            return Ok(None);
+        }
         Ok(self.covering(&mut state, number)?.cloned())
     }
 

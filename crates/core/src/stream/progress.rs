@@ -109,19 +109,24 @@ impl StreamCore {
         Ok(self.poll_mark(&mark)?.then_some(mark.clock))
     }
 
+    /// Returns the number of the last operation that we know is done.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
     /// Like [`poll`](Self::poll). If the stream is not done, it also marks the end, so that the next poll can tell more.
-    pub(crate) fn poll_and_mark(&self) {
-        // An error says nothing about being done. We tell the next one who waits.
-        if !matches!(self.poll(), Ok(false)) {
-            return;
+    pub(crate) fn poll_and_mark(&self) -> Result<()> {
+        if self.poll()? {
+            return Ok(());
         }
         if let Some(mut state) = self.try_state()
             && !state.is_recorded()
             && !state.holds_any()
         {
             self.forget_marks(&mut state);
-            let _ = self.mark_end(&mut state);
+            self.mark_end(&mut state)?;
         }
+        Ok(())
     }
 
     /// Asks if that submission is done.
