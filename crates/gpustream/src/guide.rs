@@ -1,5 +1,5 @@
 //! Guides: writing kernels, this library's names beside cudarc's, using other libraries in the same program, writing a
-//! library of your own, and seeing what ran when.
+//! library of your own, servers, and seeing what ran when.
 //!
 //! These modules hold no items, only text. The tests compile and run the examples.
 
@@ -19,6 +19,11 @@ pub mod bringing_your_own {}
 /// How to write a library that others call in their streams, with a small BLAS as the example.
 #[doc = include_str!("guide/library_on_top.md")]
 pub mod library_on_top {}
+
+/// How to serve many requests on a few threads: which calls block, back-pressure, memory, cancellation, and what to do when
+/// the device fails.
+#[doc = include_str!("guide/servers.md")]
+pub mod servers {}
 
 /// How to see what ran: traces, reports and pictures.
 #[doc = include_str!("guide/seeing_what_ran.md")]
