@@ -122,7 +122,7 @@ fn upload_inline(entry: &StreamEntry<'_>, src: &[u8], target: &Access<'_>) -> Re
     // made by the device and is not being captured.
     let copy =
         |device: &dyn hal::Device, raw| unsafe { device.copy_inline(to, src.as_ptr(), src.len(), raw) };
-    if let Some(begun) = entry.begin(&[target])? {
+    if let Some(begun) = entry.begin(&[target], HostWait::Alone)? {
         let result = copy(&*entry.stream.device, entry.stream.raw());
         return entry.finish(begun, iter::once(target), HostWait::Alone, result);
     }

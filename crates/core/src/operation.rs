@@ -45,6 +45,8 @@ pub fn on_behalf<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Re
 pub enum HostWait {
     /// It waits for exactly this operation, which gets its own event.
     Alone,
+    /// It may also wait for a few short copies that come right after, because this is one itself: they share an event.
+    WithShortCopies,
     /// It waits for the next submission, which touches the same memory, because this operation is the first half of a pair.
     WithNext,
 }

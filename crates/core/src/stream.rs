@@ -99,6 +99,8 @@ pub(crate) struct StreamState {
     /// Events that would tell exactly when the last operation is done, and that we have not recorded yet. We record one
     /// before the next submission. For host memory we skip it if that submission touches the same memory in the same way.
     owed: Vec<Owed>,
+    /// How many short copies we have put that event off for.
+    put_off: u8,
     /// Driver events that are free to use again.
     free: Vec<Arc<EventCell>>,
     /// The contents of dropped `gpustream::Event`s, which the next events reuse.

@@ -17,6 +17,10 @@ use crate::plain::Plain;
 use crate::stream::Stream;
 use crate::view::{AsView, AsViewMut, View, ViewMut};
 
+/// The longest copy, in bytes, that may share the event that the host waits for with other such copies. Even the slowest bus
+/// takes no longer for it than a driver takes to begin it.
+const SHORT: usize = 16 << 10;
+
 impl Stream {
     /// Allocates `len` elements of device memory. Their contents are unspecified: you may find what an earlier allocation left
     /// there.
@@ -258,11 +262,12 @@ impl Stream {
             return Ok(());
         }
         let copy = self.copy_work(src, dst)?;
+        let waited = if src.bytes().len() <= SHORT { HostWait::WithShortCopies } else { HostWait::Alone };
+        let accesses = [&src.access(Mode::Read), &dst.access(Mode::Write)];
+        let call = DriverCalls::Work(copy);
         // SAFETY: both ranges are in live blocks, which are not freed before this use is done. The borrows rule out overlap,
         // and host access waits for the use that we enter with the tracker.
-        unsafe {
-            entry.submit_call(&[&src.access(Mode::Read), &dst.access(Mode::Write)], DriverCalls::Work(copy))
-        }
+        unsafe { entry.submit(&mut Operation { waited, ..Operation::new(&entry.caller, &accesses, call) }) }
     }
 
     /// Like [`submit_copy`](Self::submit_copy), for several pairs as one operation.

@@ -106,7 +106,7 @@ impl Stream {
         let (memory, addresses) = memory.split();
         let accesses = self.accesses(&entry, memory.as_ref())?;
         let call = |raw| call(raw, addresses);
-        let begun = if lint::is_on() { None } else { entry.begin(&accesses)? };
+        let begun = if lint::is_on() { None } else { entry.begin(&accesses, HostWait::Alone)? };
         let Some(begun) = begun else {
             cold_path();
             // SAFETY: by this function's contract.

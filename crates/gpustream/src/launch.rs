@@ -186,7 +186,7 @@ impl Kernel {
             .and_then(|()| lower(self, stream, args, globals, pointers, &mut room));
         let accesses = entry.named(checked)?;
         let core = &stream.core;
-        if let Some(begun) = entry.begin(accesses)? {
+        if let Some(begun) = entry.begin(accesses, HostWait::Alone)? {
             return match core.device.plain_launch(&config) {
                 Ok(Some(plain)) => {
                     *call = DriverCall::Plain(plain, DriverConfig::new(&config, core.raw()));

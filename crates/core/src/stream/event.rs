@@ -1,6 +1,5 @@
 //! Recording events, and waiting for them on the device.
 
-use std::iter;
 use std::sync::Arc;
 
 use gpustream_hal::{Error, EventOptions, Result, WaitPolicy};
@@ -9,7 +8,6 @@ use super::table::known_done;
 use super::{
     EventCell, EventContents, EventKind, Mark, Recording, StateGuard, StreamCore, StreamState, StreamTable,
 };
-use crate::memory::Access;
 use crate::operation::{no_node, refused};
 use crate::track::Point;
 
@@ -123,7 +121,7 @@ impl StreamCore {
             return Ok(None);
         }
         // The host must be able to wait for the last operation without also waiting for the event.
-        self.pay(&mut state, &iter::empty::<&Access<'_>>())?;
+        self.pay_all(&mut state)?;
         let raw = self.caught_up(&mut state)?;
         // SAFETY: both are alive, and the event has been recorded.
         if let Err(refusal) = unsafe { self.device.stream_wait_event(raw, mark.cell.raw) } {

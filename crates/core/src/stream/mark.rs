@@ -1,6 +1,7 @@
 //! Marks: events at a stream's end, so that other streams and the host can wait for it.
 
 use std::borrow::Borrow;
+use std::iter;
 use std::sync::Arc;
 
 use gpustream_hal::cold_path::cold_path;
@@ -11,6 +12,7 @@ use gpustream_hal::{
 use super::watcher::LatePoint;
 use super::{CapturedPoint, StreamCore, StreamState};
 use crate::memory::{Access, Remembered};
+use crate::operation::HostWait;
 use crate::reentrancy;
 use crate::sync::thread;
 use crate::track::Clock;
@@ -20,6 +22,9 @@ const MARKS: usize = 32;
 
 /// A stream keeps this many events for its next records, because a driver takes twice as long to make one as to record it.
 const SPARE: usize = 256;
+
+/// At most so many short copies after an operation share its event. Together they take the device some 20 microseconds.
+const SHORT_COPIES: u8 = 15;
 
 /// A stream has room if no more operations than this are pending. The drivers' queues have twice as many places, so a few
 /// hundred operations fit between two looks.
@@ -150,8 +155,8 @@ impl Owed {
 
 impl StreamCore {
     /// Records an event so that the host can wait for the last operation alone. We skip it if the host will wait for
-    /// `accesses` as well, and no one watches the operation. Call this before you submit those accesses, each time you lock
-    /// the stream to submit something.
+    /// `accesses` as well, and no one watches the operation. We also put it off if `next` is a short copy, unless there have
+    /// been many. Call this before you submit those accesses, each time you lock the stream to submit something.
     ///
     /// # Errors
     /// Those of [`mark`](Self::mark).
@@ -160,12 +165,18 @@ impl StreamCore {
         &self,
         state: &mut StreamState,
         accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
+        next: HostWait,
     ) -> Result<()> {
         if state.owed.is_empty() {
             return Ok(());
         }
         cold_path();
-        self.pay_owed(state, accesses)
+        self.pay_owed(state, accesses, next)
+    }
+
+    /// Like [`pay`](Self::pay), before something that touches no memory.
+    pub(super) fn pay_all(&self, state: &mut StreamState) -> Result<()> {
+        self.pay(state, &iter::empty::<&Access<'_>>(), HostWait::Alone)
     }
 
     #[inline(never)]
@@ -173,6 +184,7 @@ impl StreamCore {
         &self,
         state: &mut StreamState,
         accesses: &(impl Iterator<Item: Borrow<Access<'a>>> + Clone),
+        next: HostWait,
     ) -> Result<()> {
         // If the same operation comes again, it names its memory in the same order, so we look for each after the last one
         // found.
@@ -183,6 +195,10 @@ impl StreamCore {
                 || accesses.clone().any(|access| owed.is_covered_by(access.borrow()))
         };
         if !state.owed.iter().all(covered) {
+            if next == HostWait::WithShortCopies && state.put_off < SHORT_COPIES && !state.is_watched() {
+                state.put_off += 1;
+                return Ok(());
+            }
             let raw = self.caught_up_in_segment(state)?;
             let number = state.number;
             self.mark_on(state, raw, number)?;
@@ -191,6 +207,9 @@ impl StreamCore {
             let mark = self.record_mark(state, raw, state.number)?;
             state.pay_points(&mark);
         }
+        // What is left, the host waits for together with these accesses.
+        state.owed.clear();
+        state.put_off = 0;
         Ok(())
     }
 
@@ -266,6 +285,7 @@ impl StreamCore {
         }
         state.pay_points(&mark);
         state.owed.clear();
+        state.put_off = 0;
         state.marks.push_back(mark);
         Ok(&state.marks[state.marks.len() - 1])
     }

@@ -1,6 +1,5 @@
 //! Steps: operations that are deferred until one graph can stand for them, or until the driver has to have them.
 
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -102,7 +101,7 @@ impl StreamCore {
             && !state.is_recorded()
         {
             // If this failed, the next submission meets the failure as well.
-            let _ = self.pay(&mut state, &iter::empty::<&Access<'_>>());
+            let _ = self.pay_all(&mut state);
         }
         // An external operation's closure runs while the state is locked, and then nothing is deferred.
         if self.is_in_step() && !is_inside() {
@@ -223,7 +222,7 @@ impl<'s> StreamEntry<'s> {
             }
             _ => {
                 self.stream.caught_up(&mut state)?;
-                let begun = self.prepare(state, submission.accesses.iter().copied())?;
+                let begun = self.prepare(state, submission.accesses.iter().copied(), submission.waited)?;
                 // SAFETY: handed on.
                 unsafe { self.call(begun, submission) }
             }
@@ -237,7 +236,7 @@ impl<'s> StreamEntry<'s> {
     #[inline(never)]
     unsafe fn offer_to_step(&self, state: StateGuard<'s>, submission: &mut Operation<'_>) -> Result<()> {
         let stream = self.stream;
-        let mut begun = self.prepare(state, submission.accesses.iter().copied())?;
+        let mut begun = self.prepare(state, submission.accesses.iter().copied(), submission.waited)?;
         let StreamState { step, owed, number, waited, .. } = &mut *begun.state;
         if let Some(step) = step
             && trace::is_on()

@@ -1,7 +1,6 @@
 //! Submitting: we make the waits that an operation needs, call the driver, and enter the operation's use.
 
 use std::borrow::Borrow;
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -62,7 +61,7 @@ impl<'s> StreamEntry<'s> {
     #[allow(clippy::inline_always, reason = "around a driver's call: see `Begun`")]
     pub unsafe fn submit(&self, submission: &mut Operation<'_>) -> Result<()> {
         let &mut Operation { accesses, waited, .. } = submission;
-        if let Some(begun) = self.begin(accesses)? {
+        if let Some(begun) = self.begin(accesses, waited)? {
             // SAFETY: the stream is alive, and the accesses are ordered.
             let result = unsafe { submission.call.enqueue(&*self.stream.device, self.stream.raw) };
             return self.finish(begun, accesses.iter().copied(), waited, result);
@@ -79,7 +78,7 @@ impl<'s> StreamEntry<'s> {
     /// # Errors
     /// Those of [`submit`](Self::submit), except that the driver has not refused anything yet.
     #[inline(never)]
-    pub fn begin(&self, accesses: &[&Access<'_>]) -> Result<Option<Begun<'s>>> {
+    pub fn begin(&self, accesses: &[&Access<'_>], waited: HostWait) -> Result<Option<Begun<'s>>> {
         let stream = self.stream;
         if trace::is_on() || !stream.destination.is_driver() || stream.is_in_step() {
             cold_path();
@@ -90,7 +89,7 @@ impl<'s> StreamEntry<'s> {
             cold_path();
             return Ok(None);
         }
-        match self.prepare(state, accesses.iter().copied()) {
+        match self.prepare(state, accesses.iter().copied(), waited) {
             Ok(begun) => Ok(Some(begun)),
             Err(error) => self.named(Err(error)),
         }
@@ -174,7 +173,7 @@ impl<'s> StreamEntry<'s> {
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
         let of_place = accesses.clone();
-        let prepare = |state| self.prepare(state, of_place);
+        let prepare = |state| self.prepare(state, of_place, HostWait::Alone);
         self.named(self.submit_prepared(what, work, accesses, prepare, call))
     }
 
@@ -193,7 +192,7 @@ impl<'s> StreamEntry<'s> {
     ) -> Result<()> {
         let check = || if uses.touch_host_memory() { check_guards(uses.accesses()) } else { Ok(()) };
         let prepare = |mut state: StateGuard<'s>| {
-            self.stream.pay(&mut state, &uses.accesses())?;
+            self.stream.pay(&mut state, &uses.accesses(), HostWait::Alone)?;
             self.prepare_among_others(state, uses.accesses(), check)
         };
         let work = trace::WorkKind::Graph { operations };
@@ -223,11 +222,16 @@ impl<'s> StreamEntry<'s> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "the path of a launch")]
     #[allow(clippy::needless_pass_by_value)] // an iterator, cloned per pass
-    pub(super) fn prepare<'a, I>(&self, mut state: StateGuard<'s>, accesses: I) -> Result<Begun<'s>>
+    pub(super) fn prepare<'a, I>(
+        &self,
+        mut state: StateGuard<'s>,
+        accesses: I,
+        waited: HostWait,
+    ) -> Result<Begun<'s>>
     where
         I: Iterator<Item: Borrow<Access<'a>>> + Clone,
     {
-        self.stream.pay(&mut state, &accesses)?;
+        self.stream.pay(&mut state, &accesses, waited)?;
         // The usual case: only this stream has used the memory.
         let is_usual = accesses.clone().all(|access| {
             let block = access.borrow().block;
@@ -330,9 +334,8 @@ impl<'s> StreamEntry<'s> {
             if result.is_ok() {
                 marked?;
             }
-        } else if result.is_ok() && waited == HostWait::Alone {
-            // The host waits for exactly this operation, so it needs its own event, if it has none yet.
-            state.owed.retain(|owed| matches!(owed, Owed::Point(_)));
+        } else if result.is_ok() && waited != HostWait::WithNext {
+            // The host waits for this operation, so it needs an event, if it has none yet.
             for access in accesses {
                 if access.borrow().is_the_hosts() {
                     state.owed.push(Owed::Use(Remembered::of(access.borrow())));
@@ -430,7 +433,7 @@ impl<'s> StreamEntry<'s> {
         let began =
             "submit to its stream from this thread; another thread began it meanwhile, so try again later";
         let mut state = stream.running(began)?;
-        stream.pay(&mut state, &iter::empty::<&Access<'_>>())?;
+        stream.pay_all(&mut state)?;
         let raw = stream.caught_up(&mut state)?;
         for (point, mark) in waits {
             if let Some(mark) = mark

@@ -4,7 +4,6 @@
 //! they cost no event between them.
 
 use std::fmt;
-use std::iter;
 use std::sync::{Arc, OnceLock};
 
 use gpustream_hal::Result;
@@ -100,11 +99,13 @@ impl StreamEntry<'_> {
         let grown = grown.filter(|grown| is_own && state.withdraw(&grown.end));
         let end = grown.map_or_else(LatePoint::default, |grown| grown.end.clone());
         let last = state.watched_point().cloned();
-        let mut begun = self.prepare(state, submission.accesses.iter().copied()).inspect_err(|_| {
-            if grown.is_some() {
-                stream.state.lock().owed.push(Owed::Point(end.clone()));
-            }
-        })?;
+        let mut begun = self
+            .prepare(state, submission.accesses.iter().copied(), submission.waited)
+            .inspect_err(|_| {
+                if grown.is_some() {
+                    stream.state.lock().owed.push(Owed::Point(end.clone()));
+                }
+            })?;
         let begin = match grown {
             Some(_) => None,
             None => Some(stream.point_in_front(&mut begun.state, last)?),
@@ -160,7 +161,7 @@ impl StreamCore {
             if state.is_recorded() {
                 return Ok(self.known_done(state.number));
             }
-            self.pay(&mut state, &iter::empty::<&Access<'_>>())?;
+            self.pay_all(&mut state)?;
         }
         point.get().map_or(Ok(false), |mark| self.poll_event(mark))
     }
