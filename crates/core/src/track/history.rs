@@ -1,5 +1,6 @@
 //! Which operations used which bytes of one allocation.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use gpustream_hal::CallSite;
@@ -75,6 +76,8 @@ pub struct History {
     segments: SmallVec<[Segment; 1]>,
     /// Pruning is worth a try once there are more uses than this.
     prune_above: usize,
+    /// Where the last search ended. Programs often go through a buffer piece by piece, so the next one ends near there.
+    near: Cell<usize>,
 }
 
 /// We do not prune if there are at most this many uses.
@@ -84,7 +87,7 @@ impl History {
     /// Creates a history without uses, for an allocation of `len` bytes.
     pub(crate) fn new(len: usize, written: bool) -> Self {
         let whole = Segment { end: len, written, writers: Uses::new(), readers: Uses::new() };
-        Self { segments: SmallVec::from_buf([whole]), prune_above: FEW }
+        Self { segments: SmallVec::from_buf([whole]), prune_above: FEW, near: Cell::new(0) }
     }
 
     /// Calls `conflict` with every earlier use that must come before an access.
@@ -166,7 +169,22 @@ impl History {
     /// Returns the index of the segment with the byte at `at`.
     #[inline]
     fn first_of(&self, at: usize) -> usize {
-        if self.segments.len() == 1 { 0 } else { self.segments.partition_point(|segment| segment.end <= at) }
+        if self.segments.len() == 1 { 0 } else { self.first_up_to(at + 1) }
+    }
+
+    /// Returns the index of the first segment that goes at least up to `end`.
+    fn first_up_to(&self, end: usize) -> usize {
+        let is_before = |segment: &Segment| segment.end < end;
+        let is_first = |index: usize| {
+            let before = index.checked_sub(1).and_then(|before| self.segments.get(before));
+            before.is_none_or(is_before)
+                && self.segments.get(index).is_some_and(|segment| !is_before(segment))
+        };
+        let near = self.near.get();
+        let index = (near..near + 3).find(|index| is_first(*index));
+        let index = index.unwrap_or_else(|| self.segments.partition_point(is_before));
+        self.near.set(index);
+        index
     }
 
     /// Makes `at` a boundary, and returns the index of the segment that starts there.
@@ -174,7 +192,7 @@ impl History {
         if at == 0 {
             return 0;
         }
-        let index = self.segments.partition_point(|segment| segment.end < at);
+        let index = self.first_up_to(at);
         if self.segments[index].end != at {
             let mut left = self.segments[index].clone();
             left.end = at;

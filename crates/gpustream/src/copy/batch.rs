@@ -124,12 +124,14 @@ impl Stream {
                 continue;
             }
             copies.push(batch_copy(src, &dst)?);
-            add_access(&mut reads, src.access(Mode::Read));
-            add_access(&mut writes, dst.access(Mode::Write));
+            reads.push(src.access(Mode::Read));
+            writes.push(dst.access(Mode::Write));
         }
         if copies.is_empty() {
             return Ok(());
         }
+        join(&mut reads);
+        join(&mut writes);
         let accesses: Vec<&Access<'_>> = reads.iter().chain(&writes).collect();
         // SAFETY: all ranges are in live blocks, which are not freed before this use is done. The borrows rule out overlap, and
         // host access waits for the use that we enter with the tracker.
@@ -178,12 +180,15 @@ fn batch_copy(src: &View<'_, u8>, dst: &View<'_, u8>) -> Result<Copy1d> {
     Ok(Copy1d { dst: to, src: from, bytes: src.len() })
 }
 
-/// Adds an access. If it continues the last one, the last one becomes longer instead.
-fn add_access<'a>(accesses: &mut Vec<Access<'a>>, next: Access<'a>) {
-    match accesses.last_mut() {
-        Some(last) if Arc::ptr_eq(last.block, next.block) && last.range.end == next.range.start => {
-            last.range.end = next.range.end;
+/// Sorts accesses of one mode by memory, and joins those that touch. The tracker then enters few ranges, and each one behind the
+/// last: a range in the middle of many would move all that come after it.
+fn join(accesses: &mut Vec<Access<'_>>) {
+    accesses.sort_unstable_by_key(|access| (Arc::as_ptr(access.block).addr(), access.range.start));
+    accesses.dedup_by(|next, last| {
+        let touch = Arc::ptr_eq(last.block, next.block) && next.range.start <= last.range.end;
+        if touch {
+            last.range.end = last.range.end.max(next.range.end);
         }
-        _ => accesses.push(next),
-    }
+        touch
+    });
 }
