@@ -157,17 +157,17 @@ impl<'a> Solver<'a> {
         let Self { communicator, side, planes, direction, .. } = self;
         let (rank, plane, inside) = (communicator.rank(), *side * *side, *planes * *side * *side);
         let stream = if order == Order::Overlapped { &self.halo } else { &self.stream };
-        let (mut below, rest) = direction.split_at_mut(plane)?;
-        let (own, mut above) = rest.split_at_mut(inside)?;
-        let own = own.view();
         communicator.group(|calls| {
             if rank > 0 {
                 calls.send(stream, own.slice(..plane)?, rank - 1)?;
-                calls.recv(stream, &mut below, rank - 1)?;
+                calls.recv(stream, below, rank - 1)?;
+            let (below, rest) = direction.split_at_mut(plane)?;
+            let (own, above) = rest.split_at_mut(inside)?;
+            let own = own.into_view();
             }
             if rank + 1 < communicator.size() {
                 calls.send(stream, own.slice(inside - plane..)?, rank + 1)?;
-                calls.recv(stream, &mut above, rank + 1)?;
+                calls.recv(stream, above, rank + 1)?;
             }
             Ok(())
         })

@@ -97,7 +97,8 @@ impl Communicator {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// To make calls of several communicators at once, use [`group`](fn@crate::group).
+    /// [`CallGroup`] says how you pass views that you make in the closure. To make calls of several communicators
+    /// at once, use [`group`](fn@crate::group).
     ///
     /// # Errors
     /// The error that `add` returned, and then we make no call. Otherwise the first error of a call.
