@@ -501,7 +501,8 @@ impl ReplayStep {
                     let later = (sequence.len() - 1 - index) as u64;
                     let number = end.point.number.saturating_sub(later);
                     let point = Point { number, ..end.point };
-                    let at = InStream { point, after: mem::take(&mut end.after), ..*end };
+                    let (name, after) = (end.name.clone(), mem::take(&mut end.after));
+                    let at = InStream { point, name, after, ..*end };
                     trace::submission(&self.device, at, operation, deferred.kind(), &mut submit)
                 }
                 _ => submit(),

@@ -46,6 +46,7 @@ pub use gpustream_hal::trace::now;
 pub use gpustream_timeline::{Direction, InstantKind, SpanKind, WorkKind};
 pub use listening::Listening;
 pub use ranges::show_ranges;
+pub use submission::StreamName;
 pub(crate) use submission::{InStream, submission};
 
 /// The number of listeners, and [`RANGES`].
