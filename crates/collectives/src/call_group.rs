@@ -1,8 +1,8 @@
 //! The calls that one rank makes together. Each is checked when it is added.
 
-use gpustream::{Device, Result, Stream, View, ViewMut};
+use gpustream::{CallSite, Device, Result, Stream, View, ViewMut};
 
-use crate::call::{Batch, Call, Collective, Signature, in_call};
+use crate::call::{Batch, Call, Collective, Signature, call_site};
 use crate::check;
 use crate::element::Element;
 use crate::engine::Endpoint;
@@ -99,11 +99,13 @@ impl<'a> CallGroup<'a> {
         src: Option<View<'a, T>>,
         dst: Option<ViewMut<'a, T>>,
     ) -> Result<()> {
-        in_call(operation.name(), self.add_checked(stream, operation, src, dst))
+        let caller = call_site(operation.name());
+        self.add_checked(caller, stream, operation, src, dst).map_err(|error| error.at_call_site(caller))
     }
 
     fn add_checked<T: Element>(
         &mut self,
+        caller: CallSite,
         stream: &'a Stream,
         operation: Collective,
         src: Option<View<'a, T>>,
@@ -123,7 +125,7 @@ impl<'a> CallGroup<'a> {
         }
         let signature = Signature { operation, element: T::TYPE, count };
         let (src, dst) = (src.map(View::cast).transpose()?, dst.map(ViewMut::cast_mut).transpose()?);
-        self.calls.push(Call { signature, stream, src, dst });
+        self.calls.push(Call { signature, caller, stream, src, dst });
         Ok(())
     }
 }

@@ -138,7 +138,7 @@ pub unsafe fn download(
             };
             if let Some((piece, range)) = filling.take() {
                 // SAFETY: `dst` has room by this function's contract, and each range is claimed once.
-                unsafe { empty_piece(entry.stream, piece.block(), range.len(), target.at(range.start)) }?;
+                unsafe { empty_piece(entry, piece.block(), range.len(), target.at(range.start)) }?;
                 // We know now that the piece is idle, so the pool can reuse it without asking the driver.
                 prune(&mut piece.block().history.lock());
             }

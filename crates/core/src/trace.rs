@@ -112,6 +112,12 @@ pub fn span<T>(
     value
 }
 
+/// Runs `work`, which makes calls for the call at `location`. We note what they do at that line.
+#[inline]
+pub fn on_behalf<T>(location: &'static Location<'static>, work: impl FnOnce() -> T) -> T {
+    if is_on() { thread::on_behalf(location, work) } else { work() }
+}
+
 /// Notes that this thread begins to fill pinned memory, because your own memory is pageable. The next operation that the
 /// thread submits copies from there, and the trace shows it from this moment.
 #[inline]
@@ -124,7 +130,7 @@ pub fn stage() {
 /// Names and values that you give to a span or an event of your own.
 pub type Fields = Vec<(Cow<'static, str>, String)>;
 
-/// Runs `work`, which asks the driver for memory, and notes how long it took.
+/// Runs `work`, which asks the driver for memory, and notes how long it took. The caller is [`on_behalf`] of your line.
 #[cold]
 #[track_caller]
 pub(crate) fn allocation<T>(device: &Arc<dyn hal::Device>, bytes: u64, work: impl FnOnce() -> T) -> T {
@@ -150,6 +156,7 @@ pub(crate) fn memory(device: &Arc<dyn hal::Device>, used: u64, held: u64) {
 }
 
 fn place(location: &'static Location<'static>) -> SourceLine {
+    let location = thread::line(location);
     SourceLine { file: Cow::Borrowed(location.file()), line: location.line() }
 }
 

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use gpustream_hal::Result;
 
-use crate::stream::StreamCore;
+use crate::stream::{StreamCore, StreamEntry};
 use crate::sync::{Mutex, lock};
 use crate::track::StreamId;
 
@@ -44,8 +44,9 @@ impl InFlight {
         self.limit
     }
 
-    /// Grants `bytes` bytes to a stream. Blocks while the stream already has as many in flight as it may.
-    pub fn take<'a>(&'a self, stream: &'a StreamCore, bytes: usize) -> Result<Grant<'a>> {
+    /// Grants `bytes` bytes to the entry's stream. Blocks while the stream already has as many in flight as it may.
+    pub fn take<'a>(&'a self, entry: &StreamEntry<'a>, bytes: usize) -> Result<Grant<'a>> {
+        let stream = entry.stream;
         loop {
             let mut accounts = lock(&self.accounts);
             let account = accounts.entry(stream.id).or_default();
@@ -59,7 +60,7 @@ impl InFlight {
                 return Ok(Grant { in_flight: self, stream, bytes });
             };
             drop(accounts);
-            let outcome = stream.wait_number(number);
+            let outcome = stream.wait_number_at(number, entry.caller.call_site.location);
             self.give_back(stream.id, freed);
             outcome?;
         }
