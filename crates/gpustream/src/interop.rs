@@ -15,8 +15,35 @@
 //!
 //! The work itself goes through [`Stream::external`](crate::Stream::external). You find the raw handles in [`hal`](crate::hal).
 
+use gpustream_core::operation;
+use gpustream_hal::{CallSite, Result};
+
 pub use crate::external::{Failures, Operand, Operands, check_outside_closures};
 pub use crate::graph_watcher::GraphWatcher;
+/// Keeps the process from ending while a thread calls a driver, or a library on top of one.
+///
+/// If a thread calls a vendor's library while `exit` takes that library down, the process can crash. So `exit`, and the return
+/// from `main`, wait until all values of this type are dropped. They wait for five seconds at most, because a call may never
+/// return. The thread that ends the process must not hold one. If a thread hands work to another thread, it can take the value
+/// first and send it along.
+///
+/// You don't need this for calls of this library, nor for calls on the thread that ends the process.
+///
+/// ```
+/// use std::thread;
+/// use gpustream::interop::ExitHold;
+///
+/// let hold = ExitHold::of("example");
+/// thread::spawn(move || {
+///     let Some(_hold) = hold else { return };      // the process is ending
+///     // calls of the library
+/// });
+/// ```
+#[doc(inline)]
+pub use gpustream_core::process::ExitHold;
+#[doc(inline)]
+pub use gpustream_core::stream::StreamWatcher;
+
 /// Makes calls of this library on behalf of a call that the program made to your library. Traces, timelines and reports then
 /// show the operations, waits and allocations of `work` at the program's line, and if it fails, the error names the program's
 /// call. This also works if another thread than the program's makes the calls later.
@@ -41,28 +68,7 @@ pub use crate::graph_watcher::GraphWatcher;
 ///
 /// # Errors
 /// The error of `work`.
-#[doc(inline)]
-pub use gpustream_core::operation::on_behalf;
-/// Keeps the process from ending while a thread calls a driver, or a library on top of one.
-///
-/// If a thread calls a vendor's library while `exit` takes that library down, the process can crash. So `exit`, and the return
-/// from `main`, wait until all values of this type are dropped. They wait for five seconds at most, because a call may never
-/// return. The thread that ends the process must not hold one. If a thread hands work to another thread, it can take the value
-/// first and send it along.
-///
-/// You don't need this for calls of this library, nor for calls on the thread that ends the process.
-///
-/// ```
-/// use std::thread;
-/// use gpustream::interop::ExitHold;
-///
-/// let hold = ExitHold::of("example");
-/// thread::spawn(move || {
-///     let Some(_hold) = hold else { return };      // the process is ending
-///     // calls of the library
-/// });
-/// ```
-#[doc(inline)]
-pub use gpustream_core::process::ExitHold;
-#[doc(inline)]
-pub use gpustream_core::stream::StreamWatcher;
+#[inline]
+pub fn on_behalf<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    operation::on_behalf(call_site, work)
+}
