@@ -22,7 +22,7 @@ const SPACE: f64 = 5.0;
 const HEADING: f64 = 19.0;
 /// How many rows of a timeline we draw at most.
 const ROWS: usize = 100;
-/// How many idle rows we name.
+/// How many names of idle rows we list.
 const NAMED: usize = 5;
 
 /// The rows and headings of a picture, and their places.
@@ -107,14 +107,18 @@ fn is_busy(part: &Panel<'_>, row: &Row<'_>, window: &Range<Nanos>) -> bool {
         || instants.any(|time| is_visible(&(time..time)))
 }
 
-/// Says that rows are left out, and names the first ones.
+/// Says how many rows are left out, with their first names. Several rows may have one name.
 fn left_out(idle: &[&Row<'_>]) -> String {
-    let names: Vec<&str> = idle.iter().take(NAMED).map(|row| &*row.name).collect();
-    let more = match idle.len() - names.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("idle in this time, so left out: {}{more}", names.join(", "))
+    let mut names: Vec<&str> = Vec::new();
+    for row in idle {
+        if !names.contains(&&*row.name) && names.len() <= NAMED {
+            names.push(&row.name);
+        }
+    }
+    let more = if names.len() > NAMED { ", …" } else { "" };
+    names.truncate(NAMED);
+    let rows = if idle.len() == 1 { "row is" } else { "rows are" };
+    format!("{} {rows} idle in this time and left out: {}{more}", idle.len(), names.join(", "))
 }
 
 /// Returns the height of a row.
