@@ -11,7 +11,7 @@
 //! | `measured` | operations that a backend measures |
 //! | `collector` | the listeners, and what we tell them |
 //! | `listening` | how a listener begins and ends |
-//! | `thread` | the threads' numbers, and our thread that collects |
+//! | `thread` | the threads' numbers, the line that each works for, and our thread that collects |
 //!
 //! A thread that submits puts a note into a bounded queue. If the queue is full, we lose the note and count it. One thread
 //! of our own asks the drivers which operations have run, and when, and tells the listeners. So your threads never wait for

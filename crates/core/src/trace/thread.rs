@@ -1,4 +1,4 @@
-//! The threads' numbers, and our thread that collects the notes.
+//! The threads' numbers, the line that each works for, and our thread that collects the notes.
 
 use std::cell::Cell;
 use std::panic::Location;
