@@ -137,7 +137,7 @@ impl Solver {
         let blocks = (n.div_ceil(threads as usize) as u32).min(2 * info.multiprocessors);
         Ok(Self {
             side,
-            shape: Launch::new([blocks, 1, 1], [threads, 1, 1]),
+            shape: Launch::new(blocks, threads),
             small: square * tolerance * tolerance,
             right: s.upload(&right)?,
             x: s.zeros(n)?,

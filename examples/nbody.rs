@@ -127,7 +127,7 @@ impl Bodies {
         // A block for each body. If the device runs the threads of a block one after the other, as the CPU does, one thread
         // is enough.
         let threads = if s.device().info().quirks.serial_threads { 1 } else { 64 };
-        let each_body = Launch::new([n as u32, 1, 1], [threads, 1, 1]);
+        let each_body = Launch::new(n as u32, threads);
         for (drift, kick) in DRIFTS.into_iter().zip(KICKS) {
             kernels.advance(s, velocities, places, drift * time, n)?;
             kernels.accelerate(s, &each_body, places, accelerations, SOFTENING, n)?;

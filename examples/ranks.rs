@@ -70,10 +70,7 @@ impl RanksArg {
     /// Opens a device for each rank of this process. If there are more ranks than devices, ranks must share.
     fn devices(&self) -> Result<Vec<Device>> {
         let first = self.device.open()?; // because its error lists the devices
-        let backend = first.info().backend;
-        let count = backend_named(backend.as_str())?.device_count()?;
-        let devices = (0..count).map(|ordinal| Device::open(&format!("{backend}:{ordinal}")));
-        let devices = devices.collect::<Result<Vec<_>, _>>()?;
+        let devices = Device::all_of(first.info().backend.as_str())?;
         let ranks = self.ranks.map_or(devices.len(), usize::from);
         Ok(iter::repeat_n(devices, ranks).flatten().take(ranks).collect())
     }

@@ -11,7 +11,7 @@ use crate::measure::{Queue, Sampler, microseconds, part};
 /// The rounds of one loop.
 pub(crate) const ROUNDS: u32 = 1000;
 
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const ONE: Launch = Launch::exact([1; 3], [1; 3]);
 
 /// The loop's memory.
 struct Rounds {

@@ -79,11 +79,14 @@ impl<'a> Solver<'a> {
         let mut direction = stream.zeros(n + 2 * side * side)?;
         stream.copy(&residual, &mut direction.slice_mut(side * side..side * side + n)?)?;
 
+        let halo = device.stream_with(urgent)?;
+        stream.set_name("solver");
+        halo.set_name("halo");
         let mut solver = Self {
             communicator,
             kernels,
             reduce,
-            halo: device.stream_with(urgent)?,
+            halo,
             side,
             first,
             planes,
@@ -157,17 +160,17 @@ impl<'a> Solver<'a> {
         let Self { communicator, side, planes, direction, .. } = self;
         let (rank, plane, inside) = (communicator.rank(), *side * *side, *planes * *side * *side);
         let stream = if order == Order::Overlapped { &self.halo } else { &self.stream };
-        let (mut below, rest) = direction.split_at_mut(plane)?;
-        let (own, mut above) = rest.split_at_mut(inside)?;
-        let own = own.view();
         communicator.group(|calls| {
+            let (below, rest) = direction.split_at_mut(plane)?;
+            let (own, above) = rest.split_at_mut(inside)?;
+            let own = own.into_view();
             if rank > 0 {
                 calls.send(stream, own.slice(..plane)?, rank - 1)?;
-                calls.recv(stream, &mut below, rank - 1)?;
+                calls.recv(stream, below, rank - 1)?;
             }
             if rank + 1 < communicator.size() {
                 calls.send(stream, own.slice(inside - plane..)?, rank + 1)?;
-                calls.recv(stream, &mut above, rank + 1)?;
+                calls.recv(stream, above, rank + 1)?;
             }
             Ok(())
         })

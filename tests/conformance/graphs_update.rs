@@ -247,7 +247,7 @@ fn nodes_of_failing_closures_are_owned(device: &Device) -> Result<()> {
 
 /// A grid barrier would hang if the node is not cooperative, so you cannot set such a node to a cooperative launch.
 fn launch_attributes_of_a_node_stay_as_made(device: &Device) -> Result<()> {
-    const SHAPE: Launch = Launch::new([2, 1, 1], [8, 1, 1]);
+    const SHAPE: Launch = Launch::exact([2, 1, 1], [8, 1, 1]);
     let (kernels, [s]) = kernels_and_streams(device)?;
     let info = device.info();
     let others = [

@@ -3,11 +3,18 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use conformance::executor::{block_on, is_pending};
 use conformance::{
-    Child, Gate, ONE, assert_all, kernels_and_streams, next, on_threads, open_again, overlaps, refused, tests,
+    Child, Gate, ONE, assert_all, globals, kernels_and_streams, next, on_threads, open_again, overlaps,
+    refused, tests,
 };
-use gpustream::timeline::{Clock, Direction, Operation, Point, SpanKind, Timeline, WorkKind};
-use gpustream::{Device, DeviceOptions, ErrorKind, Launch, Result, Trace};
+use gpustream::timeline::{Clock, Direction, Operation, Point, SourceLine, SpanKind, Timeline, WorkKind};
+use gpustream::{
+    ArrayShape, CopyBatch, Device, DeviceOptions, Error, ErrorKind, Launch, Location, Pitched, Result, Trace,
+    ViewMut,
+};
+use gpustream_kernels::reduce::Reduce;
+use gpustream_kernels::scan::Scan;
 use gpustream_timeline_view::perfetto;
 
 tests! {
@@ -17,6 +24,7 @@ tests! {
         memory_is_counted, only_the_traced_device_is_in_it, traces_beside_each_other_hear_the_same,
         dropped_trace_waits_for_nothing, threads_trace_at_once, host_closures_cannot_trace,
         a_panic_inside_leaves_the_trace_usable, a_variable_traces_the_process,
+        everything_is_noted_at_your_line, streams_have_the_names_that_you_give,
         devices_of_all_backends_are_in_one_file, a_trace_that_cannot_be_written_is_one_error,
         two_processes_with_one_file_write_two;
     Alone if overlaps: kernels_at_once_overlap;
@@ -171,6 +179,125 @@ fn host_waits_name_what_they_waited_for(device: &Device) -> Result<()> {
     let [wait] = waits.as_slice() else { panic!("{:?}", timeline.spans) };
     assert_eq!((wait.label.as_ref(), wait.place.line, wait.thread), ("synchronize", line, step.thread));
     assert!(wait.time.start >= step.submitted.end && wait.time.end + slack(&timeline) >= ran(step).end);
+    Ok(())
+}
+
+/// Returns the label and line of each record, except of those that belong to no line.
+fn places(timeline: &Timeline) -> Vec<(&str, &SourceLine)> {
+    let operations = timeline.operations.iter().map(|it| (&*it.label, &it.place));
+    let spans = timeline.spans.iter().map(|it| (&*it.label, &it.place));
+    let instants = timeline.instants.iter().map(|it| (&*it.label, &it.place));
+    // A driver's thread runs closures and wakes futures, whenever it wants to.
+    operations
+        .chain(spans)
+        .chain(instants)
+        .filter(|(label, _)| !["host closure", "woken"].contains(label))
+        .collect()
+}
+
+fn everything_is_noted_at_your_line(device: &Device) -> Result<()> {
+    let long = vec![1u32; (2 << 20) + 5];
+    let device = open_again(device, DeviceOptions::default())?;
+    let trace = device.trace()?;
+    let first = line!();
+    let (kernels, [a, b]) = kernels_and_streams(&device)?;
+    let (mut x, mut y) = (a.upload(&long)?, b.zeros::<u32>(long.len())?);
+    a.copy(&x, &mut y)?;
+    b.upload_into(&long[..N], &mut x.slice_mut(..N)?)?;
+    assert!(a.download(&x)? == long);
+    a.download_into(&y.slice(..N)?, &mut vec![0; N])?;
+    a.fill(&mut y, 7)?;
+    drop(a.full(N, [1u32, 2, 3])?);
+    drop(a.duplicate(&x)?);
+    let mut host = device.pinned_from(&long)?;
+    a.copy(&x, &mut host)?;
+    assert_eq!(host.read()?[0], 1);
+    host.slice_mut(..N)?.write()?.fill(2);
+    a.copy_box(&x, Pitched::new_2d(10), &mut y, Pitched::new_2d(20), [10, 10, 1])?;
+    let mut batch = CopyBatch::new();
+    batch.add(&x, &mut y)?;
+    a.copy_batch(batch)?;
+    block_on(a.download_async(&x.slice(..N)?))?;
+    kernels.step(&a, &mut x.slice_mut(..N)?, 1, N)?;
+    a.host_fn(|| ())?;
+    a.host_fn_repeat(|| ())?;
+    a.record()?.synchronize()?;
+    let gate = Gate::on(&kernels, &a)?;
+    let event = a.record()?;
+    let (mut done, mut reached) = (a.synchronize_async(), Box::pin(async { (&event).await }));
+    assert!(is_pending(&mut done) && is_pending(&mut reached));
+    gate.open();
+    block_on(done)?;
+    block_on(reached)?;
+    a.capture(|a| kernels.step(a, &mut y, 1, N))?.launch(&a)?;
+    let mut step = device.replay();
+    for _ in 0..3 {
+        step.run(&a, |a| kernels.step(a, &mut x, 1, N))?;
+        step.run(&b, |a| a.fill(&mut y, 1))?;
+    }
+    let mut pipeline = device.pipeline().chunks(N).depth(2);
+    pipeline.in_place([&mut host.slice_mut(..3 * N)?], |s, [x]| kernels.step(s, x, 1, N))?;
+    let mut output = vec![0; 3 * N];
+    pipeline.map(&long[..3 * N], &mut output, |s, it| s.copy(&it.input, &mut it.output))?;
+    pipeline.generate(3, |s, it: &mut ViewMut<'_, u32>| s.fill(it, 1), |_, _| Ok::<_, Error>(()))?;
+    if device.info().features.managed_memory {
+        let mut shared = device.managed::<u32>(N)?;
+        a.prefetch(&shared, Location::Device)?;
+        a.fill(&mut shared, 1)?;
+        assert_eq!(shared.read()?[0], 1);
+    }
+    if device.info().features.textures {
+        let array = a.upload_array(&long[..N], ArrayShape::new_1d(N))?;
+        assert_eq!(a.download_array(&array)?.len(), N);
+        a.copy_from_array(&array, &mut x.slice_mut(..N)?)?;
+    }
+    let globals = globals::Kernels::load(&device)?;
+    globals.set_factors(&a, &[1, 2, 3, 4])?;
+    globals.factors()?.download(&a)?;
+    let floats = a.full(N, 1.0f32)?;
+    let (reduce, scan) = (Reduce::load(&device)?, Scan::load(&device)?);
+    for total in [reduce.sum(&a, &floats)?, reduce.max(&a, &floats)?, reduce.dot(&a, &floats, &floats)?] {
+        assert!(a.download(&total)?[0] >= 1.0);
+    }
+    scan.inclusive(&a, &floats, &mut a.duplicate(&floats)?)?;
+    a.wait_for(&b)?;
+    a.synchronize()?;
+    let last = line!();
+    device.synchronize()?;
+    let timeline = trace.stop()?;
+    let is_here = |place: &SourceLine| {
+        let is_here = place.file.ends_with("conformance/traces.rs") && (first..last).contains(&place.line);
+        is_here || place.file.ends_with("harness/gate.rs")
+    };
+    let mut elsewhere: Vec<_> = places(&timeline).into_iter().filter(|(_, place)| !is_here(place)).collect();
+    elsewhere.sort_by_key(|(label, place)| (*label, &*place.file, place.line));
+    elsewhere.dedup();
+    assert_eq!(elsewhere, [], "these are the library's own lines");
+    Ok(())
+}
+
+fn streams_have_the_names_that_you_give(device: &Device) -> Result<()> {
+    let (kernels, [a, b, c]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(N)?;
+    a.set_name("solver");
+    device.synchronize()?;
+    let trace = device.trace()?;
+    kernels.step(&a, &mut x, 1, N)?;
+    kernels.step(&b, &mut x, 2, N)?;
+    kernels.step(&c, &mut x, 3, N)?;
+    b.set_name("halo");
+    // From here on, the trace may know the name.
+    kernels.step(&b, &mut x, 4, N)?;
+    let timeline = trace.stop()?;
+    let id = |at: usize| labelled(&timeline, "step")[at].point.stream;
+    let named: Vec<_> = timeline.streams.iter().map(|stream| (stream.id, &*stream.name)).collect();
+    let own = format!("stream {}", id(2));
+    assert_eq!(named, [(id(0), "solver"), (id(1), "halo"), (id(2), &own)]);
+    // A later trace knows them from the beginning.
+    let trace = device.trace()?;
+    kernels.step(&b, &mut x, 5, N)?;
+    assert_eq!(trace.stop()?.streams[0].name, "halo");
+    assert_eq!((a.name().as_deref(), c.name()), (Some("solver"), None));
     Ok(())
 }
 

@@ -13,7 +13,7 @@ tests! {
 }
 
 const N: usize = 100;
-const SHAPE: Launch = Launch::new([1, 1, 1], [128, 1, 1]);
+const SHAPE: Launch = Launch::exact([1, 1, 1], [128, 1, 1]);
 
 fn cell(i: usize) -> Cell {
     let number = i as u16;

@@ -35,7 +35,7 @@ pub(crate) fn gave_up() -> bool {
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
 /// A launch of one thread.
-pub const ONE: Launch = Launch::new([1; 3], [1; 3]);
+pub const ONE: Launch = Launch::exact([1; 3], [1; 3]);
 
 /// A flag that kernels wait for. Its destructor opens it, so that a test that fails does not hang.
 #[derive(Debug)]

@@ -181,6 +181,7 @@ impl Toolbox {
         note("Device::memory", device.memory().map(drop));
         note("Device::open", Device::open(device.info().backend.as_str()).map(drop));
         note("Device::best", Device::best().map(drop));
+        note("Device::all_of", Device::all_of(device.info().backend.as_str()).map(drop));
         note("Device::all", Device::all().into_iter().collect::<Result<Vec<_>>>().map(drop));
         let source = ModuleSource { name: "test", images: &[], globals: &[] };
         // SAFETY: the source has no image.

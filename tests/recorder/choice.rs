@@ -209,6 +209,60 @@ fn instances_of_one_gpu_share_its_place_and_have_uuids_of_their_own() {
     });
 }
 
+/// Returns what the listed devices are called, with the code of each error.
+fn listed(devices: Vec<gpustream::Result<Device>>) -> Vec<String> {
+    let name = |device: gpustream::Result<Device>| match device {
+        Ok(device) => format!("{}:{}", device.info().backend, device.info().ordinal),
+        Err(error) => format!("{}: {:?} {:?}", error.backend().unwrap(), error.kind(), error.code().unwrap()),
+    };
+    devices.into_iter().map(name).collect()
+}
+
+#[test]
+fn machine_lists_what_is_installed() {
+    with_each(&[NONE, 0], |hip| {
+        let _machine = machine(NONE, hip);
+        let hip: &[_] = if hip == NONE { &[] } else { &["hip:0", "hip:1"] };
+        assert_eq!(listed(Device::all()), [hip, &["cpu:0"]].concat());
+        assert!(Device::all().into_iter().collect::<gpustream::Result<Vec<_>>>().is_ok());
+    });
+}
+
+#[test]
+fn broken_driver_is_listed_as_its_error() {
+    with_each(&[999], |code| {
+        let _machine = machine(code, NONE);
+        assert_eq!(listed(Device::all()), ["cuda: DriverUnusable 999", "cpu:0"]);
+        let error = refused(Device::all().remove(0), ErrorKind::DriverUnusable, &["all", file!()]);
+        assert_eq!(error.backend(), Some("cuda"));
+    });
+}
+
+#[test]
+fn all_devices_of_one_backend_are_opened_or_none() {
+    with_each(&[0], |_| {
+        let machine = machine(0, NONE);
+        let of = |name| Device::all_of(name).map(|devices| listed(devices.into_iter().map(Ok).collect()));
+        let refused = |name, kind, words: &[&str]| {
+            let error = of(name).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            for word in words.iter().chain(&["all_of", file!()]) {
+                assert!(error.to_string().contains(word), "{word:?} in {error}");
+            }
+        };
+        // The library keeps a context once it has one, so this comes first.
+        machine.fail_next("cuDevicePrimaryCtxRetain", 2);
+        refused("cuda", ErrorKind::OutOfMemory, &["device 0: "]);
+        for name in ["cuda", "gpu"] {
+            assert_eq!(of(name).unwrap(), ["cuda:0", "cuda:1"]);
+        }
+        assert_eq!(of("cpu").unwrap(), ["cpu:0"]);
+        refused("hip", ErrorKind::NoDevice, &["finds no AMD GPU"]);
+        refused("cuda:1", ErrorKind::InvalidArgument, &["`cuda:1` names one device", "as in `cuda`"]);
+        refused("vulkan", ErrorKind::Unsupported, &["there is no backend named `vulkan`"]);
+    });
+}
+
 /// A fake counts as a driver once it is loaded, so here we do not load them.
 #[test]
 fn machine_without_any_driver_has_the_cpu() {
@@ -219,6 +273,7 @@ fn machine_without_any_driver_has_the_cpu() {
             return;
         }
         assert_eq!(Device::best().unwrap().info().backend.as_str(), "cpu");
+        assert_eq!(listed(Device::all()), ["cpu:0"]);
         refused(Device::best_gpu(), ErrorKind::NoDevice, &["cannot open libcuda", "cannot open libamdhip64"]);
     });
 }

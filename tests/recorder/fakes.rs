@@ -105,7 +105,7 @@ pub(crate) fn open_again(device: &Device) -> Device {
     Device::open(&format!("{}:{}", device.info().backend, device.info().ordinal)).unwrap()
 }
 
-pub(crate) const ONE: Launch = Launch::new([1; 3], [1; 3]);
+pub(crate) const ONE: Launch = Launch::exact([1; 3], [1; 3]);
 
 /// Makes the fake run the kernel of [`load_kernel`]. Otherwise it does nothing.
 pub(crate) fn run_kernel(recorder: &Recorder) {

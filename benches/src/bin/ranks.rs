@@ -106,12 +106,7 @@ fn main() -> Result<()> {
 
 /// Makes the ranks for all devices.
 fn of_devices() -> Result<(Ours, Raw)> {
-    let devices = Device::all()
-        .into_iter()
-        .flatten()
-        .filter(|device| device.info().backend == gpustream::BackendName::CUDA);
-    let devices: Vec<Device> = devices.collect();
-    ensure!(!devices.is_empty(), "this machine has no CUDA device");
+    let devices = Device::all_of("cuda")?;
     let ranks = World::local(&devices)?.communicators_with(options())?;
     let mut comms = vec![ptr::null_mut(); devices.len()];
     let ordinals = devices.iter().map(|device| Ok(c_int::try_from(device.info().ordinal)?));

@@ -4,18 +4,24 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
 
-use gpustream::{AsView, AsViewMut, Error, ErrorKind, Result, Stream, View, ViewMut, hal};
+use gpustream::{AsView, AsViewMut, CallSite, Error, ErrorKind, Result, Stream, View, ViewMut};
 use smallvec::SmallVec;
 
 use crate::element::ElementType;
 use crate::op::Op;
 
+/// Returns a call site with that name, at the caller's line.
+#[track_caller]
+pub(crate) fn call_site(label: &'static str) -> CallSite {
+    CallSite { label, location: Location::caller() }
+}
+
 /// Makes an error point at the user's call, instead of the `gpustream` call that we made for it.
 #[inline]
 #[track_caller]
 pub(crate) fn in_call<T>(label: &'static str, outcome: Result<T>) -> Result<T> {
-    let location = Location::caller();
-    outcome.map_err(|error| error.at_call_site(hal::CallSite { label, location }))
+    let call_site = call_site(label);
+    outcome.map_err(|error| error.at_call_site(call_site))
 }
 
 /// An operation, with everything that must be the same on all ranks.
@@ -147,6 +153,8 @@ impl fmt::Display for Signature {
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) signature: Signature,
+    /// The name and line of the user's call. Whichever rank enqueues the work does it on behalf of that line.
+    pub(crate) caller: CallSite,
     pub(crate) stream: &'a Stream,
     /// The memory that the rank gives, as bytes. `None` if it gives nothing, or gives `dst` in place.
     pub(crate) src: Option<View<'a, u8>>,

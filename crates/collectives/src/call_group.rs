@@ -1,8 +1,8 @@
 //! The calls that one rank makes together. Each is checked when it is added.
 
-use gpustream::{Device, Result, Stream, View, ViewMut};
+use gpustream::{CallSite, Device, Result, Stream, View, ViewMut};
 
-use crate::call::{Batch, Call, Collective, Signature, in_call};
+use crate::call::{Batch, Call, Collective, Signature, call_site};
 use crate::check;
 use crate::element::Element;
 use crate::engine::Endpoint;
@@ -17,6 +17,49 @@ pub(crate) struct GroupMember {
 /// Calls that one communicator makes together. Each method adds the call of the
 /// [`Communicator`](crate::Communicator) method with the same name, and makes the same checks. We enqueue
 /// nothing until the group ends.
+///
+/// So a call borrows its memory until the group ends. You can pass `&buffer` or `&mut buffer` if the buffer is
+/// older than the group. Pass a view that you make in the closure **by value**, and turn a [`ViewMut`] that you
+/// want to send from into a [`View`] with [`into_view`](ViewMut::into_view). Then you can group exchanges in a
+/// loop, and loop in a group:
+///
+/// ```
+/// # use gpustream::Device;
+/// # use gpustream_collectives::World;
+/// # let device = Device::open("cpu")?;
+/// # let ranks = World::local(&[device.clone(), device.clone(), device.clone()])?.communicators()?;
+/// # std::thread::scope(|threads| {
+/// #     for rank in &ranks {
+/// #         threads.spawn(move || spread(rank).unwrap());
+/// #     }
+/// # });
+/// # fn spread(communicator: &gpustream_collectives::Communicator) -> gpustream::Result<()> {
+/// let (rank, size) = (communicator.rank(), communicator.size());
+/// let stream = communicator.device().stream()?;
+/// // The rank's own elements, with one element of the rank below before them, and one of the rank above after them.
+/// let mut line = stream.full(2 + 4, rank as u32)?;
+/// for round in 0..3 {
+///     communicator.group(|calls| {
+///         let (below, rest) = line.split_at_mut(1)?;
+///         let (own, above) = rest.split_at_mut(4)?;
+///         let own = own.into_view();
+///         let ends = [(own.slice(..1)?, below, rank.checked_sub(1)), (own.slice(3..)?, above, Some(rank + 1))];
+///         for (end, halo, neighbour) in ends {
+///             if let Some(neighbour) = neighbour.filter(|&neighbour| neighbour < size) {
+///                 calls.send(&stream, end, neighbour)?;
+///                 calls.recv(&stream, halo, neighbour)?;
+///             }
+///         }
+///         Ok(())
+///     })?;
+///     // … compute the next round
+/// }
+/// # let (below, above) = (rank.saturating_sub(1) as u32, (rank + 1).min(size - 1) as u32);
+/// # let own = rank as u32;
+/// # assert_eq!(stream.download(&line)?, [below, own, own, own, own, above]);
+/// # Ok(()) }
+/// # Ok::<(), gpustream::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct CallGroup<'a> {
     member: &'a GroupMember,
@@ -56,11 +99,13 @@ impl<'a> CallGroup<'a> {
         src: Option<View<'a, T>>,
         dst: Option<ViewMut<'a, T>>,
     ) -> Result<()> {
-        in_call(operation.name(), self.add_checked(stream, operation, src, dst))
+        let caller = call_site(operation.name());
+        self.add_checked(caller, stream, operation, src, dst).map_err(|error| error.at_call_site(caller))
     }
 
     fn add_checked<T: Element>(
         &mut self,
+        caller: CallSite,
         stream: &'a Stream,
         operation: Collective,
         src: Option<View<'a, T>>,
@@ -80,7 +125,7 @@ impl<'a> CallGroup<'a> {
         }
         let signature = Signature { operation, element: T::TYPE, count };
         let (src, dst) = (src.map(View::cast).transpose()?, dst.map(ViewMut::cast_mut).transpose()?);
-        self.calls.push(Call { signature, stream, src, dst });
+        self.calls.push(Call { signature, caller, stream, src, dst });
         Ok(())
     }
 }

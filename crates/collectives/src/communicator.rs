@@ -1,8 +1,9 @@
 //! Communicators: one rank's side of the operations that all ranks make together.
 
+use gpustream::interop::on_behalf;
 use gpustream::{Device, Result, Stream};
 
-use crate::call::in_call;
+use crate::call::{call_site, in_call};
 use crate::call_group::{CallGroup, GroupMember};
 use crate::engine::{self, Endpoint};
 use crate::failure::invalid;
@@ -68,7 +69,9 @@ impl Communicator {
     /// Those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn barrier(&self, stream: &Stream) -> Result<()> {
-        in_call("barrier", self.group(|calls| calls.barrier(stream)))
+        let mut calls = CallGroup::new(&self.0);
+        let added = calls.barrier(stream);
+        in_call("barrier", added.and_then(|()| engine::run([calls.into_parts()])))
     }
 
     /// Makes several calls at once: none of them waits for another rank before all are made.
@@ -97,7 +100,8 @@ impl Communicator {
     /// # Ok::<(), gpustream::Error>(())
     /// ```
     ///
-    /// To make calls of several communicators at once, use [`group`](fn@crate::group).
+    /// [`CallGroup`] says how you pass views that you make in the closure. To make calls of several communicators
+    /// at once, use [`group`](fn@crate::group).
     ///
     /// # Errors
     /// The error that `add` returned, and then we make no call. Otherwise the first error of a call.
@@ -136,7 +140,7 @@ impl Communicator {
     /// [`ErrorKind::InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the color is 2³¹ or more. [`ErrorKind::External`](gpustream::ErrorKind::External), with a [`CommunicatorFailure`](crate::CommunicatorFailure) as its source, if the ranks cannot work together.
     #[track_caller]
     pub fn split(&self, color: u32, key: i32) -> Result<Self> {
-        in_call("split", self.split_by(color, key))
+        on_behalf(call_site("split"), || self.split_by(color, key))
     }
 
     fn split_by(&self, color: u32, key: i32) -> Result<Self> {

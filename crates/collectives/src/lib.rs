@@ -40,7 +40,8 @@
 //! * If a stream is full, the last rank to come blocks until the stream has room again, and so do all the
 //!   others.
 //! * You cannot record the calls into a graph; they are refused on streams that are recorded. Steps of a
-//!   [`Replay`](gpustream::Replay) may contain them.
+//!   [`Replay`](gpustream::Replay) may contain them, but each call ends one of the step's at most 64 graphs
+//!   ([`ReplayStats::beyond_limit`](gpustream::ReplayStats::beyond_limit)).
 //!
 //! The memory for the other ranks' data comes from the device's pool, up to 4 MiB per rank. The kernels need
 //! the feature `kernels`, which is on by default. If you turn it off, you need no compiler for kernels.

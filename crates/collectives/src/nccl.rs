@@ -16,7 +16,7 @@ mod watchdog;
 use std::sync::Arc;
 use std::thread;
 
-use gpustream::interop::GraphWatcher;
+use gpustream::interop::{GraphWatcher, on_behalf};
 use gpustream::{Device, Error, Result, Stream};
 
 use crate::call::{Batches, Collective};
@@ -92,7 +92,10 @@ impl Endpoint {
     /// Enqueues the calls of several ranks, each rank's in order. If calls are checked, blocks for the other
     /// ranks.
     pub(crate) fn run(sets: Batches<'_, Self>) -> Result<()> {
-        crate::compare::each(&sets, |endpoint| endpoint.checked, compare::compare)?;
+        let Some(first) = sets.iter().find_map(|(_, calls)| calls.first()) else { return Ok(()) };
+        on_behalf(first.caller, || {
+            crate::compare::each(&sets, |endpoint| endpoint.checked, compare::compare)
+        })?;
         enqueue::run(sets)
     }
 

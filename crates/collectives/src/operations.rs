@@ -9,6 +9,7 @@ use crate::call::{Collective, in_call};
 use crate::call_group::CallGroup;
 use crate::communicator::Communicator;
 use crate::element::Element;
+use crate::engine;
 use crate::op::Op;
 
 /// The type of a memory argument of [`Communicator`], which borrows it for the call.
@@ -65,8 +66,10 @@ macro_rules! operations {
                 $($memory: borrowed!($memory),)+
                 $($argument: $type),*
             ) -> Result<()> {
-                let call = self.group(|calls| calls.$name(stream, $(view!($memory $memory),)+ $($argument),*));
-                in_call(stringify!($name), call)
+                // Not by `group`, whose closure would hide your line.
+                let mut calls = CallGroup::new(self.member());
+                let added = calls.$name(stream, $(view!($memory $memory),)+ $($argument),*);
+                in_call(stringify!($name), added.and_then(|()| engine::run([calls.into_parts()])))
             })*
         }
 

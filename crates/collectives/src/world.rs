@@ -20,9 +20,7 @@ use crate::{local, mpi, nccl};
 /// use gpustream::Device;
 /// use gpustream_collectives::World;
 ///
-/// let devices: Vec<Device> =
-///     Device::all().into_iter().flatten().filter(|device| device.info().backend == gpustream::BackendName::CPU).collect();
-/// let world = World::local(&devices)?;
+/// let world = World::local(&Device::all_of("cpu")?)?;
 /// let communicators = world.communicators()?;
 /// assert_eq!(communicators.len(), world.size());
 /// # Ok::<(), gpustream::Error>(())

@@ -67,7 +67,7 @@ pub fn upload(
         if plan.helpers > 0 {
             return run_on(device, entry, &plan, &|entry, claims| {
                 claims.iter().map(|index| plan.range(index)).try_for_each(|range| {
-                    let grant = device.staging.in_flight.take(entry.stream, range.len())?;
+                    let grant = device.staging.in_flight.take(entry, range.len())?;
                     upload_piece(device, entry, grant, &src[range.clone()], &target(range))
                 })
             });
@@ -171,7 +171,7 @@ pub unsafe fn download(
             };
             if let Some((piece, range)) = filling.take() {
                 // SAFETY: `dst` has room by this function's contract, and each range is claimed once.
-                unsafe { empty_piece(entry.stream, piece.block(), range.len(), target.at(range.start)) }?;
+                unsafe { empty_piece(entry, piece.block(), range.len(), target.at(range.start)) }?;
                 // We know now that the piece is idle, so the pool can reuse it without asking the driver.
                 prune(&mut piece.block().history.lock());
             }

@@ -31,13 +31,14 @@ pub fn named<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result
     work().map_err(|error| error.with_call_site(call_site))
 }
 
-/// Runs `work`, which calls our own public interface. If it fails, the error names this call instead of the inner ones.
+/// Runs `work`, which calls our own public interface. Traces show its operations and waits at this call's line. If it fails,
+/// the error names this call instead of the inner ones.
 ///
 /// # Errors
 /// The error of `work`.
 #[inline]
 pub fn on_behalf<T>(call_site: CallSite, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    work().map_err(|error| error.at_call_site(call_site))
+    trace::on_behalf(call_site.location, work).map_err(|error| error.at_call_site(call_site))
 }
 
 /// How the host waits for an operation when it wants to touch the same memory.

@@ -65,8 +65,12 @@ pub struct ReplayStats {
     pub nodes_set: u64,
     /// How many operations we submitted by themselves, over all runs.
     pub plain: u64,
-    /// How many parts the last run was cut into.
+    /// How many parts the last run was cut into. There can be 64.
     pub segments: usize,
+    /// How many operations of the last run came after 64 parts. We submit these by themselves in every run. If it is not 0,
+    /// let each run do less, for example one round of a loop instead of the whole loop, or remove what cuts the step:
+    /// `GPUSTREAM_LINT=1` names the lines.
+    pub beyond_limit: u64,
     /// How many operations the graphs of the last run have.
     pub nodes: usize,
     /// The last graph that we made.
@@ -181,6 +185,7 @@ impl ReplayStep {
     /// Begins a run on this thread.
     pub(crate) fn begin(&mut self) {
         (self.at, self.thread, self.stats.nodes) = (0, Some(this_thread()), 0);
+        self.stats.beyond_limit = 0;
         self.stats.runs += 1;
         let run = self.stats.runs;
         for segment in &mut self.segments {
@@ -342,6 +347,7 @@ impl ReplayStep {
                                graphs before it; put less into a step, or cut it less often";
                     lint::serialises_at(why, submission.caller.call_site.location);
                     self.stats.plain += 1;
+                    self.stats.beyond_limit += 1;
                     return Ok(false);
                 }
                 self.segments.push(Segment::default());
@@ -501,7 +507,8 @@ impl ReplayStep {
                     let later = (sequence.len() - 1 - index) as u64;
                     let number = end.point.number.saturating_sub(later);
                     let point = Point { number, ..end.point };
-                    let at = InStream { point, after: mem::take(&mut end.after), ..*end };
+                    let (name, after) = (end.name.clone(), mem::take(&mut end.after));
+                    let at = InStream { point, name, after, ..*end };
                     trace::submission(&self.device, at, operation, deferred.kind(), &mut submit)
                 }
                 _ => submit(),

@@ -56,7 +56,7 @@ use crate::operation::{not_a_node, refused};
 use crate::reentrancy::{self, OutsideClosures};
 use crate::replay::ReplayStep;
 use crate::sync::thread::{self, ThreadId};
-use crate::trace::{self, InStream};
+use crate::trace::{self, InStream, StreamName};
 use crate::track::{Clock, Point, StreamId};
 use mark::Owed;
 
@@ -131,6 +131,8 @@ pub struct StreamCore {
     completed: AtomicU64,
     /// The failures that the next wait will report.
     pub failures: Arc<Failures>,
+    /// The name that traces show.
+    pub name: Arc<StreamName>,
     destination: Destination,
     origin: Origin,
     /// How many `Stream`s refer to this stream, if it is not ours. Only changed under the table's [`Adopting`] lock.
@@ -228,6 +230,7 @@ impl StreamCore {
             counted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             failures: Arc::default(),
+            name: Arc::default(),
             destination,
             origin,
             handles: AtomicUsize::new(1),
@@ -354,7 +357,8 @@ impl StreamCore {
     /// Returns the place of an operation, for a trace.
     pub(super) fn place(&self, number: u64, after: Vec<Point>) -> InStream {
         let point = Point { stream: self.id, number };
-        InStream { stream: self.raw, point, after, is_exclusive: self.is_exclusive() }
+        let name = self.name.clone();
+        InStream { stream: self.raw, point, name, after, is_exclusive: self.is_exclusive() }
     }
 
     /// Returns true if other code may submit to the driver's stream.

@@ -11,7 +11,7 @@
 //! | `measured` | operations that a backend measures |
 //! | `collector` | the listeners, and what we tell them |
 //! | `listening` | how a listener begins and ends |
-//! | `thread` | the threads' numbers, and our thread that collects |
+//! | `thread` | the threads' numbers, the line that each works for, and our thread that collects |
 //!
 //! A thread that submits puts a note into a bounded queue. If the queue is full, we lose the note and count it. One thread
 //! of our own asks the drivers which operations have run, and when, and tells the listeners. So your threads never wait for
@@ -46,6 +46,7 @@ pub use gpustream_hal::trace::now;
 pub use gpustream_timeline::{Direction, InstantKind, SpanKind, WorkKind};
 pub use listening::Listening;
 pub use ranges::show_ranges;
+pub use submission::StreamName;
 pub(crate) use submission::{InStream, submission};
 
 /// The number of listeners, and [`RANGES`].
@@ -111,6 +112,12 @@ pub fn span<T>(
     value
 }
 
+/// Runs `work`, which makes calls for the call at `location`. We note what they do at that line.
+#[inline]
+pub fn on_behalf<T>(location: &'static Location<'static>, work: impl FnOnce() -> T) -> T {
+    if is_on() { thread::on_behalf(location, work) } else { work() }
+}
+
 /// Notes that this thread begins to fill pinned memory, because your own memory is pageable. The next operation that the
 /// thread submits copies from there, and the trace shows it from this moment.
 #[inline]
@@ -123,7 +130,7 @@ pub fn stage() {
 /// Names and values that you give to a span or an event of your own.
 pub type Fields = Vec<(Cow<'static, str>, String)>;
 
-/// Runs `work`, which asks the driver for memory, and notes how long it took.
+/// Runs `work`, which asks the driver for memory, and notes how long it took. The caller is [`on_behalf`] of your line.
 #[cold]
 #[track_caller]
 pub(crate) fn allocation<T>(device: &Arc<dyn hal::Device>, bytes: u64, work: impl FnOnce() -> T) -> T {
@@ -149,6 +156,7 @@ pub(crate) fn memory(device: &Arc<dyn hal::Device>, used: u64, held: u64) {
 }
 
 fn place(location: &'static Location<'static>) -> SourceLine {
+    let location = thread::line(location);
     SourceLine { file: Cow::Borrowed(location.file()), line: location.line() }
 }
 

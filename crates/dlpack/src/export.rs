@@ -46,7 +46,7 @@ pub fn into_dlpack<F: Form, T: Element>(
     shape: &[usize],
     stream: &Stream,
 ) -> Result<Managed<F>> {
-    in_call("into_dlpack", export(buffer, shape, stream, ()))
+    in_call("into_dlpack", || export(buffer, shape, stream, ()))
 }
 
 /// Like [`into_dlpack`], but the deleter also drops `owner`, after it has given the memory back and the
@@ -61,7 +61,7 @@ pub fn into_dlpack_with_owner<F: Form, T: Element>(
     stream: &Stream,
     owner: impl Send + 'static,
 ) -> Result<Managed<F>> {
-    in_call("into_dlpack_with_owner", export(buffer, shape, stream, owner))
+    in_call("into_dlpack_with_owner", || export(buffer, shape, stream, owner))
 }
 
 fn export<F: Form, T: Element>(

@@ -54,7 +54,7 @@ impl<T: Element> Tensor<T> {
     pub fn view_mut(&mut self) -> Result<ViewMut<'_, T>> {
         if self.read_only {
             let message = "the tensor is read-only: write to a copy, or let its producer export memory that may be written";
-            return in_call("view_mut", Err(Error::new(ErrorKind::InvalidArgument, message)));
+            return in_call("view_mut", || Err(Error::new(ErrorKind::InvalidArgument, message)));
         }
         Ok(self.memory.view_mut())
     }
@@ -91,7 +91,7 @@ impl<T> fmt::Debug for Tensor<T> {
 #[track_caller]
 pub unsafe fn from_dlpack<T: Element, F: Form>(stream: &Stream, managed: Managed<F>) -> Result<Tensor<T>> {
     // SAFETY: handed on.
-    in_call("from_dlpack", unsafe { import(stream, managed) })
+    in_call("from_dlpack", || unsafe { import(stream, managed) })
 }
 
 /// Imports a tensor, without naming the call in errors.

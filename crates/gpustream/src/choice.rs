@@ -99,13 +99,37 @@ pub(crate) fn named(name: &str) -> Result<Choice> {
         return first(Among::Gpus);
     }
     let (wanted, which) = parse(name)?;
-    let all = backends();
-    let Some(&backend) = all.iter().find(|backend| backend.name().as_str() == wanted) else {
-        return Err(no_backend(wanted, &all));
-    };
+    let backend = compiled_in(wanted)?;
     trace::expect(backend);
     let ordinal = which.find(backend, name).map_err(|error| error.with_backend(backend.name()))?;
     Ok(Choice { backend, ordinal, why: format!("the program asks for {name}"), free: None })
+}
+
+/// Returns the backend with that name, or the backend of the first GPU.
+pub(crate) fn backend(name: &str) -> Result<&'static dyn Backend> {
+    if name == ANY_GPU {
+        return Ok(first(Among::Gpus)?.backend);
+    }
+    if let Some((backend, _)) = name.split_once(':') {
+        let message = format!(
+            "`{name}` names one device, and you ask for all devices of a backend; leave out the number, as in `{backend}`, or \
+             call `Device::open`"
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, message));
+    }
+    compiled_in(name)
+}
+
+fn compiled_in(name: &str) -> Result<&'static dyn Backend> {
+    let all = backends();
+    let found = all.iter().find(|backend| backend.name().as_str() == name);
+    found.copied().ok_or_else(|| no_backend(name, &all))
+}
+
+/// Returns true if a backend fails to list its devices because this machine has none: the driver is not installed, or it works
+/// and finds no device. Any other failure may hide a GPU.
+pub(crate) fn is_absent(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::DriverMissing | ErrorKind::NoDevice)
 }
 
 /// Returns the first device of the first backend that has one.
@@ -122,7 +146,7 @@ fn first(among: Among) -> Result<Choice> {
                 };
                 return Ok(Choice { backend, ordinal: 0, why: why.to_owned(), free: Some(among) });
             }
-            Err(error) if matches!(error.kind(), ErrorKind::DriverMissing | ErrorKind::NoDevice) => {
+            Err(error) if is_absent(&error) => {
                 notice::now(Level::Info, || Notice::PassedOver {
                     backend: backend.name().as_str(),
                     why: error.message().to_owned(),

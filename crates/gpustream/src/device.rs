@@ -208,39 +208,78 @@ impl Device {
         Ok(device)
     }
 
-    /// Opens every device of every backend. Blocks until they are open. For each device you get the device or the error of
-    /// opening it. If a backend cannot list its devices, you get one error for it, whose [`backend`](Error::backend) says which
-    /// it is.
+    /// Opens every device of every backend that is installed. Blocks until they are open.
+    ///
+    /// For each device you get the device or the error of opening it. We leave out a backend only if its driver library was not
+    /// found, or if its driver works and has no device. If a backend cannot list its devices for another reason, you get one
+    /// error for it. An error's [`backend`](Error::backend) says which backend it is about.
     ///
     /// ```
     /// # use gpustream::Device;
     /// for device in Device::all() {
     ///     match device {
     ///         Ok(device) => println!("{device}"),
-    ///         Err(error) => println!("{error}"),
+    ///         Err(error) => println!("broken: {error}"),
     ///     }
     /// }
-    /// let opened: Vec<Device> = Device::all().into_iter().flatten().collect();
-    /// # drop(opened);
+    /// let none_is_broken = Device::all().into_iter().collect::<gpustream::Result<Vec<Device>>>();
+    /// # drop(none_is_broken);
     /// ```
+    #[track_caller]
     pub fn all() -> Vec<Result<Self>> {
-        if let Err(error) = reentrancy::check_outside() {
+        let call = call_site("all");
+        if let Err(error) = named(call, reentrancy::check_outside) {
             return vec![Err(error)];
         }
         listen();
         let mut devices = Vec::new();
         for backend in backends() {
-            trace::expect(backend);
-            match backend.device_count() {
-                Ok(count) => devices.extend((0..count).map(|ordinal| {
-                    Self::open_on(backend, ordinal, DeviceOptions::default()).map_err(|error| {
-                        error.with_backend(backend.name()).with_context(format_args!("device {ordinal}"))
-                    })
-                })),
-                Err(error) => devices.push(Err(error.with_backend(backend.name()))),
+            match Self::each_of(backend, call) {
+                Ok(of_backend) => devices.extend(of_backend),
+                Err(error) if choice::is_absent(&error) => {}
+                Err(error) => devices.push(Err(error)),
             }
         }
         devices
+    }
+
+    /// Opens every device of one backend: `cpu`, `cuda` or `hip`. The name `gpu` means the backend of the GPU that
+    /// [`open`](Self::open) would choose by that name. Blocks until the devices are open.
+    ///
+    /// You asked for this backend, so it is an error if it is not installed, or if one of its devices cannot be opened. If you
+    /// want the devices that work, filter [`all`](Self::all).
+    ///
+    /// ```
+    /// # use gpustream::Device;
+    /// for device in Device::all_of("cpu")? {
+    ///     println!("{device}");
+    /// }
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), for the first device that fails; its message has the device's number.
+    /// [`ErrorKind::InvalidArgument`] if you name one device instead of a backend, as in `cuda:0`.
+    #[track_caller]
+    pub fn all_of(name: &str) -> Result<Vec<Self>> {
+        let call = call_site("all_of");
+        named(call, || {
+            reentrancy::check_outside()?;
+            listen();
+            Self::each_of(choice::backend(name)?, call)?.collect()
+        })
+    }
+
+    /// Opens the devices of one backend, in the name of your call.
+    fn each_of(backend: &dyn Backend, call: CallSite) -> Result<impl Iterator<Item = Result<Self>>> {
+        trace::expect(backend);
+        let of_backend = move |error: Error| error.with_backend(backend.name()).with_call_site(call);
+        let count = backend.device_count().map_err(of_backend)?;
+        Ok((0..count).map(move |ordinal| {
+            let why = "the program asks for all devices";
+            Self::open_because(backend, ordinal, DeviceOptions::default(), why)
+                .map_err(|error| of_backend(error).with_context(format_args!("device {ordinal}")))
+        }))
     }
 
     /// Keeps `what`, and then your `values`, until everything submitted so far is done.

@@ -2,6 +2,7 @@
 
 mod argument;
 mod check;
+mod dims;
 mod typed;
 
 use std::panic::Location;
@@ -20,6 +21,7 @@ use crate::stream::Stream;
 
 pub use argument::Arg;
 use argument::{AccessRoom, Pointers, lower};
+pub use dims::Dims;
 pub(crate) use typed::placed;
 pub use typed::{Parameter, Parameters, TypedKernel};
 
@@ -27,16 +29,36 @@ pub use typed::{Parameter, Parameters, TypedKernel};
 ///
 /// ```
 /// use gpustream::Launch;
-/// let exact = Launch::new([64, 64, 1], [16, 16, 1]).shared(4096);
+/// let exact = Launch::new((64, 64), (16, 16)).shared(4096);
 /// let one_thread_per_element = Launch::covering(1_000_000);
-/// # let _ = (exact, one_thread_per_element);
+/// let one_thread_per_pixel = Launch::covering_blocks((1920, 1080), (32, 8));
+/// # let _ = (exact, one_thread_per_element, one_thread_per_pixel);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch(LaunchRequest);
 
 impl Launch {
-    /// Makes a launch of `grid` blocks of `block` threads, each in x, y, z.
-    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
+    /// Makes a launch of `grid` blocks of `block` threads. You write both as for a `dim3` in C++: [`Dims`] lists the forms.
+    ///
+    /// ```
+    /// use gpustream::Launch;
+    /// assert_eq!(Launch::new(64, 256), Launch::new([64, 1, 1], [256, 1, 1]));
+    /// assert_eq!(Launch::new((8, 4), (16, 16, 2)), Launch::new([8, 4, 1], [16, 16, 2]));
+    /// ```
+    #[inline]
+    pub fn new(grid: impl Dims<u32>, block: impl Dims<u32>) -> Self {
+        Self::exact(grid.xyz(), block.xyz())
+    }
+
+    /// Makes the same launch as [`new`](Self::new), but you can call this function for a `const`.
+    ///
+    /// ```
+    /// use gpustream::Launch;
+    /// const ONE_THREAD: Launch = Launch::exact([1; 3], [1; 3]);
+    /// assert_eq!(ONE_THREAD, Launch::new(1, 1));
+    /// ```
+    #[inline]
+    pub const fn exact(grid: [u32; 3], block: [u32; 3]) -> Self {
         let [x, y, z] = grid;
         Self(LaunchRequest::new(Grid::Exact, [x as usize, y as usize, z as usize], block))
     }
@@ -44,12 +66,14 @@ impl Launch {
     /// Makes a launch of one thread per element, in blocks of 256. The last block may have more threads than there are elements
     /// left.
     pub const fn covering(elements: usize) -> Self {
-        Self::covering_blocks([elements, 1, 1], [BLOCK, 1, 1])
+        Self(LaunchRequest::new(Grid::Covering, [elements, 1, 1], [BLOCK, 1, 1]))
     }
 
-    /// Makes a launch of one thread per element of `extent`, in blocks of the given shape.
-    pub const fn covering_blocks(extent: [usize; 3], block: [u32; 3]) -> Self {
-        Self(LaunchRequest::new(Grid::Covering, extent, block))
+    /// Makes a launch of one thread per element of `extent`, in blocks of the given shape. The last blocks of each dimension
+    /// may have more threads than there are elements left.
+    #[inline]
+    pub fn covering_blocks(extent: impl Dims<usize>, block: impl Dims<u32>) -> Self {
+        Self(LaunchRequest::new(Grid::Covering, extent.xyz(), block.xyz()))
     }
 
     /// Makes a launch of one thread for every few elements, for kernels that loop over `elements` with any grid
@@ -84,8 +108,8 @@ impl Launch {
     /// same time and can use each other's shared memory (`<gpustream/cluster.cuh>`). If you gave an exact grid, it must be a
     /// multiple of the cluster in each dimension. Other shapes are rounded up.
     #[must_use]
-    pub const fn cluster(mut self, shape: [u32; 3]) -> Self {
-        self.0.cluster = shape;
+    pub fn cluster(mut self, shape: impl Dims<u32>) -> Self {
+        self.0.cluster = shape.xyz();
         self
     }
 
@@ -351,7 +375,7 @@ pub mod codegen {
         config: &LaunchConfig,
         args: &[Arg<'_>],
     ) -> Result<()> {
-        let mut launch = Launch::new(config.grid, config.block).shared(config.dynamic_shared);
+        let mut launch = Launch::exact(config.grid, config.block).shared(config.dynamic_shared);
         (launch.0.cooperative, launch.0.cluster) = (config.cooperative, config.cluster);
         launch.0.early_dependent = config.early_dependent;
         // SAFETY: the caller keeps this contract.
@@ -396,6 +420,22 @@ mod tests {
         assert_eq!(shape(Launch::strided(1 << 30)).unwrap().0, [524_288, 1, 1]);
         assert_eq!(shape(Launch::strided(300)).unwrap().0, [2, 1, 1]);
         assert!([Launch::covering(0), Launch::strided(0), Launch::filling(0)].iter().all(Launch::is_empty));
+    }
+
+    #[test]
+    fn sizes_are_written_as_for_a_dim3() {
+        for [one, two, three] in [
+            [Launch::new(2, 3), Launch::new((2, 4), (3, 5)), Launch::new((2, 4, 6), (3, 5, 7))],
+            [Launch::new([2], [3]), Launch::new([2, 4], [3, 5]), Launch::new([2, 4, 6], [3, 5, 7])],
+        ] {
+            assert_eq!(one, Launch::exact([2, 1, 1], [3, 1, 1]));
+            assert_eq!(two, Launch::exact([2, 4, 1], [3, 5, 1]));
+            assert_eq!(three, Launch::exact([2, 4, 6], [3, 5, 7]));
+        }
+        let (width, height) = (33usize, 17usize);
+        let covering = Launch::covering_blocks((width, height), (16, 16)).cluster(2);
+        assert_eq!(covering, Launch::covering_blocks([33, 17, 1], [16, 16, 1]).cluster([2, 1, 1]));
+        assert_eq!(Launch::covering_blocks(100, 256), Launch::covering(100));
     }
 
     #[test]

@@ -177,7 +177,7 @@ pub use hal::{
 };
 #[doc(hidden)]
 pub use launch::codegen;
-pub use launch::{Arg, Launch, Parameter, Parameters, TypedKernel};
+pub use launch::{Arg, Dims, Launch, Parameter, Parameters, TypedKernel};
 pub use managed::{Location, Managed};
 pub use module::{Build, Compile, Kernel, Module, ModuleSource};
 pub use notify::{Download, Synchronize};

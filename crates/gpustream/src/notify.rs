@@ -118,7 +118,7 @@ impl Synchronize {
     }
 
     /// Polls the points, and lets the reactor watch those that are not reached soon.
-    fn start(points: Points, cx: &Context<'_>) -> Result<FutureState> {
+    fn start(points: Points, call_site: CallSite, cx: &Context<'_>) -> Result<FutureState> {
         reentrancy::check_outside()?;
         let streams: Streams = points.iter().map(|(stream, _)| stream.clone()).collect();
         let mut ahead = points;
@@ -141,7 +141,7 @@ impl Synchronize {
             hint::spin_loop();
         }
         if trace::is_on() {
-            trace::instant("future waits", None, InstantKind::Future);
+            trace::instant("future waits", Some(call_site.location), InstantKind::Future);
         }
         let wait = Wait::new(ahead.len());
         // We must store the waker before the reactor can call it.
@@ -160,7 +160,8 @@ impl Future for Synchronize {
         match &mut self.state {
             FutureState::Fresh(points) => {
                 let points = mem::take(points);
-                self.state = Self::start(points, cx).unwrap_or_else(|error| FutureState::Ended(Err(error)));
+                self.state =
+                    Self::start(points, operation, cx).unwrap_or_else(|error| FutureState::Ended(Err(error)));
             }
             FutureState::Waiting { wait, streams } => {
                 let Some(outcome) = wait.poll(cx.waker()) else {
@@ -247,6 +248,7 @@ impl Stream {
         download
     }
 
+    #[track_caller]
     fn begin_download<T: Plain>(&self, call_site: CallSite, src: View<'_, T>) -> Result<Download<T>> {
         // A graph would write this memory in every launch, and may not have been launched when you poll the future.
         let entry = self.enter(call_site)?;
@@ -276,6 +278,7 @@ macro_rules! awaited {
             type IntoFuture = Synchronize;
 
             /// Calls [`synchronize_async`](Event::synchronize_async).
+            #[track_caller]
             fn into_future(self) -> Synchronize {
                 self.synchronize_async()
             }

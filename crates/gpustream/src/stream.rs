@@ -54,6 +54,28 @@ impl Stream {
         &self.device
     }
 
+    /// Gives the stream a name, which traces, reports and pictures show from its next operation on instead of a number. All
+    /// values of the stream share the name.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// let halo = device.stream()?;
+    /// halo.set_name("halo");
+    /// let trace = device.trace()?;
+    /// let x = halo.upload(&[1, 2, 3])?;
+    /// assert_eq!(trace.stop()?.streams[0].name, "halo");
+    /// # drop(x);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    pub fn set_name(&self, name: impl Into<String>) {
+        self.core.name.set(name.into());
+    }
+
+    /// Returns the name that you gave to the stream, or `None` if it has none.
+    pub fn name(&self) -> Option<String> {
+        self.core.name.get()
+    }
+
     /// Returns another value for the same stream.
     pub(crate) fn share(&self) -> Self {
         Self { core: streams().share(&self.core), device: self.device.clone() }
@@ -336,6 +358,9 @@ impl Drop for Stream {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({} of {:?})", self.core.id, self.device)
+        match self.name() {
+            Some(name) => write!(f, "Stream({name} of {:?})", self.device),
+            None => write!(f, "Stream({} of {:?})", self.core.id, self.device),
+        }
     }
 }

@@ -292,8 +292,21 @@ impl<'a, T: Plain> ViewMut<'a, T> {
         Self { view, exclusive: PhantomData }
     }
 
-    /// Returns a shared view for as long as the memory is borrowed.
-    pub(crate) fn into_view(self) -> View<'a, T> {
+    /// Gives up the right to write, and returns a shared view that lasts as long as this one would have. You can copy that
+    /// one and pass it to calls that keep it, while [`view`](AsView::view) only borrows from this value.
+    ///
+    /// ```
+    /// # use gpustream::View;
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// # let stream = device.stream()?;
+    /// let mut x = stream.upload(&[1, 2, 3, 4])?;
+    /// let (own, mut halo) = x.split_at_mut(3)?;
+    /// let last: View<'_, i32> = own.into_view().slice(2..)?;
+    /// stream.copy(&last, &mut halo)?;
+    /// assert_eq!(stream.download(&x)?, [1, 2, 3, 3]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    pub fn into_view(self) -> View<'a, T> {
         self.view
     }
 
@@ -464,6 +477,13 @@ impl<'a, T: Plain, M: AsView<T> + ?Sized> From<&'a M> for View<'a, T> {
     /// Returns a view of all the memory.
     fn from(memory: &'a M) -> Self {
         memory.view()
+    }
+}
+
+impl<'a, T: Plain> From<ViewMut<'a, T>> for View<'a, T> {
+    /// Gives up the right to write; see [`ViewMut::into_view`].
+    fn from(memory: ViewMut<'a, T>) -> Self {
+        memory.into_view()
     }
 }
 

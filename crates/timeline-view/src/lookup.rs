@@ -97,13 +97,13 @@ impl<'a> Lookup<'a> {
         thread.map_or_else(|| format!("thread {id}"), |thread| thread.name.clone())
     }
 
-    /// Returns the listed streams, followed by those that only operations mention.
+    /// Returns the streams, sorted by device and number. Those that only operations mention come last.
     pub(crate) fn stream_ids(&self) -> Vec<u64> {
-        let mut ids: Vec<_> = self.timeline.streams.iter().map(|stream| stream.id).collect();
-        let mut others: Vec<_> =
-            self.orders.keys().copied().filter(|id| self.stream(*id).is_none()).collect();
-        others.sort_unstable();
-        ids.append(&mut others);
+        let listed = self.timeline.streams.iter().map(|stream| stream.id);
+        let others = self.orders.keys().copied().filter(|id| self.stream(*id).is_none());
+        let mut ids: Vec<_> = listed.chain(others).collect();
+        let device = |id: u64| self.stream(id).and_then(|stream| self.device_place(stream.device));
+        ids.sort_by_key(|&id| (device(id).unwrap_or(usize::MAX), id));
         ids
     }
 }

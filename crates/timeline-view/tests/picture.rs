@@ -19,11 +19,19 @@ fn tooltips(svg: &str) -> Vec<String> {
     titles.skip(1).filter_map(|node| node.text().map(str::to_owned)).collect()
 }
 
+/// Returns true for a copy of a text in the page's colour.
+fn is_halo(text: &Node<'_, '_>) -> bool {
+    text.attribute("class").is_some_and(|class| class.ends_with(" halo"))
+}
+
 /// Returns the visible texts.
 fn texts(svg: &str) -> Vec<String> {
     let document = Document::parse(svg).unwrap();
     let texts = document.root_element().descendants().filter(|node| node.has_tag_name("text"));
-    texts.filter_map(|node: Node<'_, '_>| node.text().map(str::to_owned)).collect()
+    texts
+        .filter(|text| !is_halo(text))
+        .filter_map(|node: Node<'_, '_>| node.text().map(str::to_owned))
+        .collect()
 }
 
 /// Returns the distance from the top of the only text with these words.
@@ -64,6 +72,61 @@ fn picture_shows_the_window_that_is_asked_for() {
     assert!(has("step\n") && has("cublasSgemm\n"), "{tooltips:?}");
     assert!(!has("normalize\n") && !has("synchronize\n"), "{tooltips:?}");
     assert!(texts(&svg).contains(&"0.20 ms".to_owned()) || texts(&svg).contains(&"200 µs".to_owned()));
+}
+
+#[test]
+fn idle_rows_are_left_out_and_named() {
+    let mut made = timeline(8);
+    for stream in 1..=8 {
+        let start = 1000 * stream;
+        add(&mut made, stream, "saxpy", KERNEL, 0..10, start..start + 1000);
+    }
+    let texts_of = |picture: Picture<'_>| texts(&picture.threads(false).svg());
+    let all = texts_of(Picture::new(&made));
+    assert!((1..=8).all(|stream| all.contains(&format!("stream {stream}"))), "{all:?}");
+    assert!(!all.iter().any(|text| text.contains("idle")), "{all:?}");
+    let some = texts_of(Picture::new(&made).from(3_500).to(3_900));
+    assert!(some.contains(&"stream 3".to_owned()) && !some.contains(&"stream 4".to_owned()), "{some:?}");
+    let idle =
+        "7 rows are idle in this time and left out: stream 1, stream 2, stream 4, stream 5, stream 6, …";
+    assert!(some.contains(&idle.to_owned()), "{some:?}");
+    made.streams.iter_mut().for_each(|stream| stream.name = format!("stream {}", stream.id % 2));
+    let some = texts_of(Picture::new(&made).from(3_500).to(3_900));
+    let idle = "7 rows are idle in this time and left out: stream 1, stream 0";
+    assert!(some.contains(&idle.to_owned()), "{some:?}");
+}
+
+#[test]
+fn streams_are_sorted_by_device_and_number() {
+    let mut made = timeline(3);
+    made.devices.push(gpustream_timeline::Device {
+        id: 1,
+        name: "second".to_owned(),
+        ..made.devices[0].clone()
+    });
+    // Their first operations came in another order, and the second device was used first.
+    made.streams[1].device = 1;
+    made.streams.rotate_left(1);
+    for stream in [2, 3, 1] {
+        add(&mut made, stream, "saxpy", KERNEL, 0..10, 20..1000);
+    }
+    let texts = texts(&Picture::new(&made).threads(false).svg());
+    let rows: Vec<_> = texts.iter().filter(|text| text.starts_with("stream ")).collect();
+    assert_eq!(rows, ["stream 1", "stream 3", "stream 2"]);
+}
+
+#[test]
+fn texts_are_drawn_after_their_outlines() {
+    let svg = Picture::new(&made_up::everything()).svg();
+    assert!(!svg.contains("paint-order"));
+    let document = Document::parse(&svg).unwrap();
+    let halos: Vec<_> = document.descendants().filter(is_halo).collect();
+    assert!(!halos.is_empty());
+    for halo in halos {
+        let text = halo.next_sibling_element().unwrap();
+        assert_eq!((text.text(), text.attribute("x")), (halo.text(), halo.attribute("x")));
+        assert!(!is_halo(&text));
+    }
 }
 
 #[test]

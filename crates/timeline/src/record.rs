@@ -74,7 +74,8 @@ pub struct Stream {
     pub id: u64,
     /// The device's number.
     pub device: u32,
-    /// `stream 3`, or `default stream`.
+    /// The name that your program gave to it (`Stream::set_name`). Otherwise `stream 3`, or `default stream`. If
+    /// the program names a stream later, a later record of the stream has the new name.
     pub name: String,
     /// True if this is the legacy default stream. It waits for other streams and makes them wait, so it may
     /// explain gaps that nothing else does.

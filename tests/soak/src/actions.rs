@@ -19,7 +19,7 @@ use crate::kernels::Kernels;
 const N: usize = 5000;
 /// How many graphs and how many pieces of memory a thread may keep.
 const KEPT: usize = 12;
-const ONE: Launch = Launch::new([1; 3], [1; 3]);
+const ONE: Launch = Launch::exact([1; 3], [1; 3]);
 /// No process has memory at this address.
 const NOWHERE: usize = 0x0dea_d000_0000;
 /// How long a child may take.

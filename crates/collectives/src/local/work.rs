@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use gpustream::interop::on_behalf;
 use gpustream::{Device, Error, Result, Tracking};
 
 use super::combine::{Kernels, combine};
@@ -78,12 +79,15 @@ impl RankDevices {
                 each(calls, |calls, rank| self.reduce(calls, op, place(rank), rank, whole.clone()))?;
             }
             Collective::Reduce { op, root } => {
-                self.reduce(calls, op, whole.clone(), root, whole).map_err(of(root))?;
+                one(calls, root, |calls| self.reduce(calls, op, whole.clone(), root, whole))
+                    .map_err(of(root))?;
             }
             Collective::AllGather => {
                 each(calls, |calls, rank| gather(calls, rank, |_| whole.clone(), place))?;
             }
-            Collective::Gather { root } => gather(calls, root, |_| whole.clone(), place).map_err(of(root))?,
+            Collective::Gather { root } => {
+                one(calls, root, |calls| gather(calls, root, |_| whole.clone(), place)).map_err(of(root))?;
+            }
             Collective::AllToAll => {
                 each(calls, |calls, rank| gather(calls, rank, |_| place(rank), place))?;
             }
@@ -95,7 +99,7 @@ impl RankDevices {
             }
             // The sender's call comes first, then the receiver's.
             Collective::Send { to } | Collective::Recv { from: to } => {
-                pull(calls, 0, whole.clone(), 1, whole).map_err(of(to))?;
+                one(calls, 1, |calls| pull(calls, 0, whole.clone(), 1, whole)).map_err(of(to))?;
             }
         }
         if tracked { Ok(()) } else { join(calls) }
@@ -149,7 +153,16 @@ fn each(
     calls: &mut Calls<'_, '_>,
     mut enqueue: impl FnMut(&mut Calls<'_, '_>, usize) -> Result<()>,
 ) -> Result<()> {
-    (0..calls.len()).try_for_each(|rank| enqueue(calls, rank).map_err(of(rank)))
+    (0..calls.len()).try_for_each(|rank| one(calls, rank, |calls| enqueue(calls, rank)).map_err(of(rank)))
+}
+
+/// Enqueues the work of one call, on behalf of the user's line that made it.
+fn one(
+    calls: &mut Calls<'_, '_>,
+    call: usize,
+    enqueue: impl FnOnce(&mut Calls<'_, '_>) -> Result<()>,
+) -> Result<()> {
+    on_behalf(calls[call].caller, || enqueue(calls))
 }
 
 /// Returns the other ranks, beginning with the next one, so that not all ranks read from the same rank at

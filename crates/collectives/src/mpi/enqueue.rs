@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::MutexGuard;
 
+use gpustream::interop::on_behalf;
 use gpustream::{Error, Result, WaitValue};
 
 use super::Endpoint;
@@ -43,7 +44,7 @@ pub(super) fn run(mut ranks: Batches<'_, Endpoint>) -> Result<()> {
             if call.signature.count == 0 && call.signature.operation != Collective::Barrier {
                 continue; // All ranks make it alike.
             }
-            let lane = held.lane(call.stream, &taken)?;
+            let lane = on_behalf(call.caller, || held.lane(call.stream, &taken))?;
             taken.push(lane);
             transfers.push(Transfer::new(call, rank, lane, endpoint, &held));
         }
@@ -77,12 +78,12 @@ fn enqueue(
     let most = transfers.iter().map(|transfer| transfer.pieces).max().unwrap_or(0);
     for turn in 0..most + SLOTS {
         for transfer in &mut *transfers {
-            let staging = &mut staging[transfer.rank];
+            let (staging, caller) = (&mut staging[transfer.rank], transfer.call.caller);
             if let Some(piece) = turn.checked_sub(SLOTS).filter(|&piece| piece < transfer.pieces) {
-                transfer.get(piece, staging)?;
+                on_behalf(caller, || transfer.get(piece, staging))?;
             }
             if turn < transfer.pieces {
-                transfer.give(turn, endpoints[transfer.rank], staging)?;
+                on_behalf(caller, || transfer.give(turn, endpoints[transfer.rank], staging))?;
                 *given = true;
             }
         }

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::local_ranks::Contribution;
 use super::{Endpoint, enqueue};
-use crate::call::{Call, Collective, Signature};
+use crate::call::{Call, Collective, Signature, call_site};
 use crate::compare::{ENCODED, different, encode};
 use crate::failure::CommunicatorFailure;
 
@@ -57,9 +57,10 @@ fn among_processes(calls: &[(&Endpoint, &str)]) -> Result<()> {
     let before = |error: Error, text: &str| error.with_context(format_args!("before {text}"));
     // All ranks of one thread send theirs at once.
     let signature = Signature::of_bytes(Collective::Compare, ENCODED);
+    let caller = call_site(signature.operation.name());
     let calls = comparisons.iter_mut().map(|Comparison { endpoint, stream, own, all, .. }| {
         let (src, dst) = (Some(own.view()), Some(all.view_mut()));
-        (*endpoint, smallvec![Call { signature, stream, src, dst }])
+        (*endpoint, smallvec![Call { signature, caller, stream, src, dst }])
     });
     // In their first call NCCL connects the ranks, and waits for them.
     enqueue::run(calls.collect()).map_err(|error| before(error, text))?;

@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use gpustream::hal::{RawBuffer, RawStream};
+use gpustream::interop::on_behalf;
 use gpustream::{Arg, AsView, Buffer, Error, ErrorKind, Result, Stream, View};
 use smallvec::SmallVec;
 
@@ -45,7 +46,7 @@ pub(super) fn run(mut sets: Batches<'_, Endpoint>) -> Result<()> {
     for (endpoint, calls) in &mut sets {
         let mut prepared = PreparedBatch::new();
         for call in calls {
-            prepared.extend(prepare(call, endpoint.place())?);
+            prepared.extend(on_behalf(call.caller, || prepare(call, endpoint.place()))?);
         }
         if !prepared.is_empty() {
             ranks.push((*endpoint, prepared));
@@ -60,7 +61,8 @@ pub(super) fn run(mut sets: Batches<'_, Endpoint>) -> Result<()> {
     let (call, stream) = (first.call.signature, first.call.stream);
     let is_one = ranks.len() == 1 && ranks[0].1.iter().all(|call| std::ptr::eq(call.call.stream, stream));
     let enqueued = if is_one {
-        enqueue_in(stream, &mut ranks[0], handles[0], &held[0])
+        let caller = first.call.caller;
+        on_behalf(caller, || enqueue_in(stream, &mut ranks[0], handles[0], &held[0]))
     } else {
         enqueue_over(&mut ranks, &handles, &held)
     };
@@ -138,11 +140,12 @@ fn enqueue_over(
     for ((_, calls), watched) in ranks.iter_mut().zip(&watched) {
         let grown = if calls.len() == 1 { watched.grown() } else { None };
         for call in calls {
-            let (stream, label) = (call.call.stream, call.label());
+            let (stream, label, caller) = (call.call.stream, call.label(), call.call.caller);
             let (args, _) = split(std::slice::from_mut(call));
             // SAFETY: the work of the call only touches this memory. It is enqueued below, before the other
             // operation.
-            streams.push(unsafe { stream.external_elsewhere(label, &args[..], grown) }?);
+            streams
+                .push(on_behalf(caller, || unsafe { stream.external_elsewhere(label, &args[..], grown) })?);
         }
     }
     let mut raws = streams.iter().map(|(raw, _)| *raw);
@@ -160,11 +163,13 @@ fn enqueue_over(
     let mut fronts = streams.into_iter().map(|(_, front)| front);
     for ((_, calls), watched) in ranks.iter_mut().zip(&watched) {
         for (call, front) in calls.iter_mut().zip(&mut fronts) {
-            let (signature, stream, label) = (call.call.signature, call.call.stream, call.label());
+            let Call { signature, stream, caller, .. } = *call.call;
+            let label = call.label();
             let (args, _) = split(std::slice::from_mut(call));
             let grown = front.as_ref().or(watched.grown());
             // SAFETY: the work of the call only touches this memory, and is already enqueued.
-            let (_, behind) = unsafe { stream.external_elsewhere(label, &args[..], grown) }?;
+            let (_, behind) =
+                on_behalf(caller, || unsafe { stream.external_elsewhere(label, &args[..], grown) })?;
             watched.add(signature, stream, front, behind);
         }
     }

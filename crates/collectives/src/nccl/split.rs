@@ -10,7 +10,7 @@ use super::api::ncclUniqueId;
 use super::comm::Handles;
 use super::local_ranks::{Contribution, LocalRanks};
 use super::{Endpoint, enqueue, start};
-use crate::call::{Call, Collective, Signature};
+use crate::call::{Call, Collective, Signature, call_site};
 
 /// This rank's part of a communicator.
 pub(super) struct SplitRank {
@@ -88,8 +88,9 @@ fn among_processes(endpoint: &Endpoint, color: i32, key: i32) -> Result<SplitRan
 fn all_gather<T: Plain>(endpoint: &Endpoint, stream: &Stream, own: T) -> Result<Vec<T>> {
     let (own, mut all) = (stream.upload(&[own])?, stream.alloc::<T>(endpoint.comm.size)?);
     let signature = Signature::of_bytes(Collective::Split, size_of::<T>());
+    let caller = call_site(signature.operation.name());
     let (src, dst) = (Some(own.cast::<u8>()?), Some(all.cast_mut::<u8>()?));
-    enqueue::run(smallvec![(endpoint, smallvec![Call { signature, stream, src, dst }])])?;
+    enqueue::run(smallvec![(endpoint, smallvec![Call { signature, caller, stream, src, dst }])])?;
     stream.download(&all)
 }
 

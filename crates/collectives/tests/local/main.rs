@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here fails the test")]
 
 mod faults;
+mod lines;
 mod operations;
 mod order;
 mod plain;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
             .exec();
         panic!("the test cannot start itself again: {error}");
     }
-    let tests = ranks::all(&[operations::TESTS, order::TESTS, faults::TESTS, splits::TESTS]);
+    let tests = ranks::all(&[operations::TESTS, order::TESTS, faults::TESTS, splits::TESTS, lines::TESTS]);
     let trials = tests.into_iter().map(|(name, test)| {
         Trial::test(name, move || {
             test();

@@ -20,6 +20,7 @@ tests!(
     pinned_memory_is_taken,
     nan_gives_way_to_numbers,
     runs_of_a_replay_contain_calls,
+    exchanges_are_grouped_in_loops,
 );
 
 /// How long a rank's part is: zero, less than the number of ranks, and around multiples of it.
@@ -289,6 +290,36 @@ fn runs_of_a_replay_contain_calls() {
             .unwrap();
         }
         assert_eq!(stream.download(&memory).unwrap(), [(rank.size() as u32).pow(6); 33]);
+    });
+}
+
+/// Each rank gives every rank one element, in several rounds. All views are made in the group.
+fn exchanges_are_grouped_in_loops() {
+    each(ranks(), |rank| {
+        let (stream, own, size) = (rank.device().stream().unwrap(), rank.rank(), rank.size());
+        let mut memory = stream.upload(&vec![own as u32; 2 * size]).unwrap();
+        for round in 0..3 {
+            rank.group(|calls| {
+                let (mut given, got) = memory.split_at_mut(size)?;
+                stream.fill(&mut given, (10 * round + own) as u32)?;
+                let given = given.into_view();
+                for (other, place) in got.chunks_mut(1)?.enumerate() {
+                    calls.send(&stream, given.slice(other..=other)?, other)?;
+                    calls.recv(&stream, place, other)?;
+                }
+                Ok(())
+            })
+            .unwrap();
+            let want: Vec<u32> = (0..size).map(|other| (10 * round + other) as u32).collect();
+            assert_eq!(stream.download(&memory.slice(size..).unwrap()).unwrap(), want);
+        }
+        // A view that may be written also goes by value where one is read.
+        let (given, got) = memory.split_at_mut(size).unwrap();
+        rank.group(|calls| {
+            calls.send(&stream, given, (own + 1) % size)?;
+            calls.recv(&stream, got, (own + size - 1) % size)
+        })
+        .unwrap();
     });
 }
 

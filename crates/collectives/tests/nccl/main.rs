@@ -6,6 +6,8 @@
 mod checked;
 mod faults;
 mod graphs;
+#[path = "../local/lines.rs"]
+mod lines;
 #[path = "../local/operations.rs"]
 mod operations;
 #[path = "../local/order.rs"]
@@ -103,7 +105,7 @@ fn main() -> ExitCode {
             }));
         }
     };
-    let on_several = [operations::TESTS, order::TESTS, graphs::TESTS].concat();
+    let on_several = [operations::TESTS, lines::TESTS, order::TESTS, graphs::TESTS].concat();
     let on_three = [splits::TESTS, checked::TESTS].concat();
     match env::var(DEVICES) {
         Err(_) => {

@@ -10,14 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpustream_hal::Result;
+use gpustream_hal::{CallSite, Result};
 
 use super::pieces::{Target, copy_pinned, empty_piece, fill_piece, run_on};
 use crate::device_core::DeviceCore;
 use crate::memory::{self, Access, Block, MemoryKind, layout_of};
-use crate::operation::call_site;
 use crate::staging::PIECE;
-use crate::stream::{Chunk, StreamCore, StreamEntry, Up};
+use crate::stream::{Chunk, StreamEntry, Up};
 use crate::sync::lock;
 use crate::trace;
 use crate::track::Mode;
@@ -46,7 +45,7 @@ pub(super) fn upload<'a>(
     let Up { chunk, last } = &mut *lock(&entry.stream.short_copies.up);
     let chunk = match chunk {
         Some(chunk) if chunk.has_room(src.len()) => chunk,
-        slot => renew(slot, device, entry.stream, src.len())?,
+        slot => renew(slot, device, entry, src.len())?,
     };
     let start = chunk.used;
     chunk.used = (start + src.len()).next_multiple_of(STEP).min(chunk.size);
@@ -96,7 +95,7 @@ pub(super) unsafe fn download(
     let len = source.len();
     let outcome = fill_piece(entry, block, source, (&piece, LONGEST_DOWN))
         // SAFETY: by this function's contract.
-        .and_then(|()| unsafe { empty_piece(entry.stream, &piece, len, dst) });
+        .and_then(|()| unsafe { empty_piece(entry, &piece, len, dst) });
     let left = match &mut *lock(&entry.stream.short_copies.down) {
         slot @ None if outcome.is_ok() => {
             *slot = Some(piece);
@@ -116,7 +115,7 @@ pub(super) unsafe fn download(
 fn renew<'a>(
     slot: &'a mut Option<Chunk>,
     device: &DeviceCore,
-    stream: &StreamCore,
+    entry: &StreamEntry<'_>,
     len: usize,
 ) -> Result<&'a mut Chunk> {
     let in_flight = &device.staging.in_flight;
@@ -124,11 +123,11 @@ fn renew<'a>(
         let last = memory::pending(&block, &(0..size), Mode::Write).first().map(|point| point.number);
         device.pools.release(block);
         if let Some(last) = last {
-            in_flight.take(stream, size)?.submitted(last);
+            in_flight.take(entry, size)?.submitted(last);
         }
     }
     let size = CHUNK.min(in_flight.limit()).max(len);
-    let block =
-        device.pools.alloc(device, MemoryKind::Pinned, layout_of::<u8>(size)?, None, call_site("staging"))?;
+    let holder = CallSite { label: "staging", ..entry.caller.call_site };
+    let block = device.pools.alloc(device, MemoryKind::Pinned, layout_of::<u8>(size)?, None, holder)?;
     Ok(slot.insert(Chunk { block, size, used: 0 }))
 }

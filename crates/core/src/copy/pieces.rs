@@ -13,7 +13,7 @@ use crate::operation::DriverCalls;
 use crate::staging::Plan;
 use crate::staging::in_flight::Grant;
 use crate::staging::parallel_copy;
-use crate::stream::{StreamCore, StreamEntry};
+use crate::stream::StreamEntry;
 use crate::trace;
 use crate::track::Mode;
 
@@ -132,10 +132,15 @@ pub(super) fn fill_piece(
 ///
 /// # Safety
 /// `dst` has room for `len` bytes, and nothing else touches that memory.
-pub(super) unsafe fn empty_piece(stream: &StreamCore, piece: &Block, len: usize, dst: *mut u8) -> Result<()> {
+pub(super) unsafe fn empty_piece(
+    entry: &StreamEntry<'_>,
+    piece: &Block,
+    len: usize,
+    dst: *mut u8,
+) -> Result<()> {
     // The piece has only one use: the copy into it, on this stream.
     for point in memory::pending(piece, &(0..len), Mode::Read) {
-        stream.wait_number(point.number)?;
+        entry.stream.wait_number_at(point.number, entry.caller.call_site.location)?;
     }
     // SAFETY: the copy into the piece is done; the rest is this function's contract.
     unsafe { dst.copy_from_nonoverlapping(piece.host, len) };

@@ -317,11 +317,13 @@ impl Pools {
     fn grow(self: &Arc<Self>, request: &Request, stream: Option<&StreamCore>) -> Result<Arc<Block>> {
         let Request { kind, size, holder, .. } = *request;
         let exact = self.exact(request.layout);
-        let slab = if self.is_pooled(kind) {
-            alloc_slab(&self.source, kind, size, self.reserved(kind))
-        } else {
-            self.source.alloc(kind, size, exact)
-        }?;
+        let slab = trace::on_behalf(holder.call_site.location, || {
+            if self.is_pooled(kind) {
+                alloc_slab(&self.source, kind, size, self.reserved(kind))
+            } else {
+                self.source.alloc(kind, size, exact)
+            }
+        })?;
         let state = &mut *lock(self.pool(kind));
         let arena = state.arena(size);
         let taken = if self.is_pooled(kind) {

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use gpustream_hal::Result;
 
-use crate::stream::StreamCore;
+use crate::stream::{StreamCore, StreamEntry};
 use crate::sync::{Mutex, lock};
 use crate::track::StreamId;
 
@@ -44,13 +44,14 @@ impl InFlight {
         self.limit
     }
 
-    /// Grants `bytes` bytes to a stream. Blocks while the stream already has as many in flight as it may.
-    pub fn take<'a>(&'a self, stream: &'a StreamCore, bytes: usize) -> Result<Grant<'a>> {
+    /// Grants `bytes` bytes to the entry's stream. Blocks while the stream already has as many in flight as it may.
+    pub fn take<'a>(&'a self, entry: &StreamEntry<'a>, bytes: usize) -> Result<Grant<'a>> {
+        let stream = entry.stream;
         loop {
             match self.try_take(stream, bytes) {
                 Ok(grant) => return Ok(grant),
                 Err(oldest) => {
-                    let outcome = stream.wait_number(oldest);
+                    let outcome = stream.wait_number_at(oldest, entry.caller.call_site.location);
                     lock(&self.accounts).entry(stream.id).or_default().forget(|number| number <= oldest);
                     outcome?;
                 }

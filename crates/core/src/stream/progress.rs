@@ -211,7 +211,14 @@ impl StreamCore {
     /// [`wait`](Self::wait).
     #[track_caller]
     pub fn wait_number(&self, number: u64) -> Result<()> {
-        let place = Location::caller();
+        self.wait_number_at(number, Location::caller())
+    }
+
+    /// Like [`wait_number`](Self::wait_number), for the call at `place`.
+    ///
+    /// # Errors
+    /// As for [`wait_number`](Self::wait_number).
+    pub(crate) fn wait_number_at(&self, number: u64, place: &'static Location<'static>) -> Result<()> {
         if self.needs_no_wait(number) {
             // Inside a host closure, we leave the report to the next wait outside.
             return if reentrancy::is_inside() { Ok(()) } else { self.report_failures() };

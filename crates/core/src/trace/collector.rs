@@ -1,6 +1,6 @@
 //! The listeners, and what they have not been told yet.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -43,7 +43,8 @@ pub(super) struct Collector {
     listeners: Vec<Heard>,
     /// The devices, streams and threads so far, because a later listener must be told of them too.
     known: Vec<Record>,
-    streams: HashSet<u64>,
+    /// The names of the streams so far, as the listeners know them.
+    streams: HashMap<u64, Option<String>>,
     last_listener: u64,
     last_device: u32,
     /// Operations that we time with events, in the order of their submission.
@@ -235,12 +236,7 @@ impl Collector {
 
     /// Takes an operation that has been submitted from its note.
     fn expect(&mut self, pending: PendingOperation) {
-        let id = pending.operation.point.stream;
-        if self.streams.insert(id) {
-            let legacy = LEGACY.contains(&pending.stream);
-            let name = if legacy { "default stream".to_owned() } else { format!("stream {id}") };
-            self.tell_and_keep(Record::Stream(Stream { id, device: pending.device.id, name, legacy }));
-        }
+        self.expect_stream(&pending);
         match pending.times {
             Times::Numbered(number) => {
                 let device = pending.device.id;
@@ -256,6 +252,21 @@ impl Collector {
                 self.tell_of(device, &Record::Operation(pending.forget()));
             }
         }
+    }
+
+    /// Tells of an operation's stream if it is new, or if you have given it another name.
+    fn expect_stream(&mut self, pending: &PendingOperation) {
+        let (id, given) = (pending.operation.point.stream, pending.name.get());
+        if self.streams.get(&id) == Some(&given) {
+            return;
+        }
+        let legacy = LEGACY.contains(&pending.stream);
+        let own = || if legacy { "default stream".to_owned() } else { format!("stream {id}") };
+        let name = given.clone().unwrap_or_else(own);
+        if self.streams.insert(id, given).is_some() {
+            self.known.retain(|record| !matches!(record, Record::Stream(known) if known.id == id));
+        }
+        self.tell_and_keep(Record::Stream(Stream { id, device: pending.device.id, name, legacy }));
     }
 
     /// Asks the driver about the oldest operations of each stream. Returns how many we gave up.

@@ -9,6 +9,7 @@ use gpustream_timeline::{Operation, Record};
 
 use super::device::{Times, TracedDevice};
 use super::is_heard;
+use super::submission::StreamName;
 use crate::sync::{Mutex, lock};
 
 /// How many notes may wait to be collected, and how many operations may not have run yet.
@@ -19,6 +20,7 @@ pub(super) struct PendingOperation {
     pub(super) operation: Operation,
     pub(super) device: Arc<TracedDevice>,
     pub(super) stream: RawStream,
+    pub(super) name: Arc<StreamName>,
     pub(super) times: Times,
 }
 

@@ -13,12 +13,29 @@ use super::devices;
 use super::notes::{self, PendingOperation};
 use super::ranges::Range;
 use super::{place, thread, timeline_point};
+use crate::sync::{Mutex, lock};
 use crate::track::Point;
+
+/// The name that you gave to a stream, if you did. The collector reads it when it hears of an operation, so that the order of
+/// the notes does not matter.
+#[derive(Default)]
+pub struct StreamName(Mutex<Option<String>>);
+
+impl StreamName {
+    pub fn set(&self, name: String) {
+        *lock(&self.0) = Some(name);
+    }
+
+    pub fn get(&self) -> Option<String> {
+        lock(&self.0).clone()
+    }
+}
 
 /// The place of an operation in its stream.
 pub(crate) struct InStream {
     pub(crate) stream: RawStream,
     pub(crate) point: Point,
+    pub(crate) name: Arc<StreamName>,
     /// The points that the stream has waited for since its last operation.
     pub(crate) after: Vec<Point>,
     /// True if only this library submits to the driver's stream, so that its work waits for nothing that we don't know of.
@@ -47,7 +64,7 @@ pub(crate) fn submission(
         (_, work) => (now(), work),
     };
     let times = device.before(&at);
-    let InStream { stream, point, after, .. } = at;
+    let InStream { stream, point, name, after, .. } = at;
     let mut begun = Begun { device: &device, stream, point, times };
     let result = call();
     let submitted = start..now();
@@ -64,7 +81,7 @@ pub(crate) fn submission(
         after: after.iter().copied().map(timeline_point).collect(),
         pieces: Vec::new(),
     };
-    notes::expect(PendingOperation { operation, device, stream, times });
+    notes::expect(PendingOperation { operation, device, stream, name, times });
     result
 }
 

@@ -1,6 +1,7 @@
-//! The threads' numbers, and our thread that collects the notes.
+//! The threads' numbers, the line that each works for, and our thread that collects the notes.
 
 use std::cell::Cell;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +21,8 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
     /// When this thread began to fill the pinned memory for its next copy.
     static STAGING: Cell<Option<Nanos>> = const { Cell::new(None) };
+    /// The line that everything on this thread is noted at, while one public call makes others.
+    static CALLER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
 /// Returns this thread's number, from 1. The first call on a thread introduces it to the listeners.
@@ -34,6 +37,29 @@ pub(super) fn current() -> u64 {
     let name = thread::current().name().map_or_else(|| format!("thread {id}"), str::to_owned);
     notes::note(Record::Thread(Thread { id, name }));
     id
+}
+
+/// Returns the line that a note belongs to, if it was made at `location`.
+pub(super) fn line(location: &'static Location<'static>) -> &'static Location<'static> {
+    CALLER.get().unwrap_or(location)
+}
+
+/// Notes everything that `work` does at one line.
+#[cold]
+pub(super) fn on_behalf<T>(location: &'static Location<'static>, work: impl FnOnce() -> T) -> T {
+    /// Restores the line before, even if `work` panics.
+    struct Outer(Option<&'static Location<'static>>);
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            CALLER.set(self.0);
+        }
+    }
+    let outer = Outer(CALLER.get());
+    // If calls are nested, your program made the outermost.
+    CALLER.set(Some(line(location)));
+    let value = work();
+    drop(outer);
+    value
 }
 
 /// Notes that this thread begins to fill pinned memory.

@@ -49,6 +49,24 @@ fn tensor_of_either_form_says_what_the_buffer_is() {
 }
 
 #[test]
+fn wait_of_an_export_is_noted_at_your_line() {
+    let stream = stream();
+    let buffer = stream.zeros::<f32>(3).unwrap();
+    let trace = stream.device().trace().unwrap();
+    let line = line!() + 1;
+    let tensor: Managed<DLManagedTensor> = into_dlpack(buffer, &[3], &stream).unwrap();
+    let timeline = trace.stop().unwrap();
+    drop(tensor);
+    // Threads of other tests wait too.
+    let places = timeline.spans.iter().map(|span| (&*span.label, &*span.place.file, span.place.line));
+    assert!(
+        places.clone().any(|place| place == ("synchronize", file!(), line)),
+        "{:?}",
+        places.collect::<Vec<_>>()
+    );
+}
+
+#[test]
 fn shape_has_as_many_elements_as_the_buffer() {
     let stream = stream();
     for (shape, says) in [

@@ -39,7 +39,7 @@ impl Device {
     /// let x = stream.upload(&[1.0f32; 256])?;
     /// let mut y = stream.zeros(256)?;
     /// // SAFETY: 64 threads with 4 elements each stay inside the 256 elements of both buffers.
-    /// unsafe { scale.launch(&stream, &Launch::new([1; 3], [64, 1, 1]), (&x, &mut y, 2.0)) }?;
+    /// unsafe { scale.launch(&stream, &Launch::new(1, 64), (&x, &mut y, 2.0)) }?;
     /// assert_eq!(stream.download(&y)?, [2.0; 256]);
     /// # Ok::<(), gpustream::Error>(())
     /// ```

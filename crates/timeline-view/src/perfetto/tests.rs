@@ -8,11 +8,14 @@ use std::ops::Range;
 
 use gpustream_timeline::perfetto::Writer;
 use gpustream_timeline::perfetto::format::{CLEARED, Kind, PACKET_TAG};
-use gpustream_timeline::{Nanos, Operation, Piece, Point, Record, SourceLine, Span, SpanKind, WorkKind};
+use gpustream_timeline::{
+    Nanos, Operation, Piece, Point, Record, SourceLine, Span, SpanKind, Stream, WorkKind,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message as _;
 
+use super::read;
 use super::schema::{EventType, Packet};
 use super::texts::Texts;
 
@@ -254,4 +257,25 @@ fn point_without_an_operation_stands_for_the_one_before() {
         let records: Vec<_> = records.into_iter().cloned().collect();
         assert_eq!(shown(&encoded(&records)).arrows(), expected);
     }
+}
+
+#[test]
+fn stream_that_gets_another_name_keeps_its_tracks() {
+    let named =
+        |name: &str| Record::Stream(Stream { id: 1, device: 0, name: name.to_owned(), legacy: false });
+    let (first, later) = (operation(1, 1, 10..20), operation(1, 2, 20..30));
+    let bytes = encoded(&[
+        named("stream 1"),
+        Record::Operation(first.clone()),
+        named("halo"),
+        Record::Operation(later.clone()),
+    ]);
+    let tracks = packets(&bytes).into_iter().filter_map(|(packet, _)| packet.track_descriptor);
+    let tracks: Vec<_> = tracks.filter(|track| track.description.is_some()).collect();
+    let [one, other] = tracks.as_slice() else { panic!("{tracks:?}") };
+    assert_eq!((one.uuid, one.name.as_deref()), (other.uuid, Some("stream 1")));
+    assert_eq!(other.name.as_deref(), Some("halo"));
+    let timeline = read(&bytes).unwrap();
+    assert_eq!((timeline.streams.len(), &*timeline.streams[0].name), (1, "halo"));
+    assert_eq!(timeline.operations, [first, later]);
 }

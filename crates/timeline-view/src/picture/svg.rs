@@ -132,8 +132,7 @@ impl Drawing<'_> {
         for item in &self.layout.items {
             match item {
                 Item::Heading { y, text, class } => {
-                    let _ =
-                        writeln!(names, "<text class=\"{class}\" x=\"8\" y=\"{y:.0}\">{}</text>", Xml(text));
+                    haloed(&mut names, class, &format!("x=\"8\" y=\"{y:.0}\""), text);
                 }
                 Item::Row { row, y, .. } => {
                     let base = slices::lane_top(row, *y, 0) + layout::LANE - 4.5;
@@ -144,6 +143,17 @@ impl Drawing<'_> {
         }
         names
     }
+}
+
+/// Writes a text that stays legible above lines and arrows, because a copy of it in the page's colour, with a thick outline,
+/// is behind it. CSS has `paint-order` for that. But if a viewer does not know it, the outline covers the text.
+fn haloed(svg: &mut String, class: &str, place: &str, text: &str) {
+    let text = Xml(text);
+    let _ = writeln!(
+        svg,
+        "<text class=\"{class} halo\" {place} aria-hidden=\"true\">{text}</text>\
+         <text class=\"{class}\" {place}>{text}</text>"
+    );
 }
 
 /// What occurs in a picture, for the legend.
@@ -170,7 +180,7 @@ fn surroundings(dark: bool) -> String {
             rules,
             ".gpustream-timeline{{font:{TEXT}px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}}\
              {of}.title{{font-size:15px;font-weight:600}}{of}.part{{font-size:12px;font-weight:600}}\
-             {of}text.part,{of}text.muted{{paint-order:stroke;stroke-width:3px}}\
+             {of}.halo{{stroke-width:3px;stroke-linejoin:round}}\
              {of}.ticks{{text-anchor:middle}}{of}.grid{{stroke-width:1}}\
              {of}.arrow{{fill:none;stroke-width:1.2;marker-end:url(#gpustream-head)}}\
              {of}.plot{{stroke-width:1;fill-opacity:.18}}{of}.mark{{stroke-width:1.2}}"
@@ -180,7 +190,7 @@ fn surroundings(dark: bool) -> String {
         rules,
         "{of}text{{fill:{text}}}{of}.page{{fill:{page}}}{of}.muted,{of}.ticks text{{fill:{muted}}}\
          {of}.grid{{stroke:{grid}}}{of}.arrow{{stroke:{line}}}{of}.head{{fill:{line}}}\
-         {of}.edge,{of}text.part,{of}text.muted{{stroke:{page}}}{of}.frame{{stroke:{muted}}}{of}.plot{{stroke:{muted};fill:{muted}}}\
+         {of}.edge,{of}.halo{{stroke:{page}}}{of}text.halo{{fill:{page}}}{of}.frame{{stroke:{muted}}}{of}.plot{{stroke:{muted};fill:{muted}}}\
          {of}.mark{{stroke:{line};fill:{page}}}{of}.full{{fill:{line}}}{of}.alarm{{fill:#d55e00}}"
     );
     rules

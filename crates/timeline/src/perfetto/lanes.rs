@@ -49,6 +49,11 @@ impl Lanes {
         (track, true)
     }
 
+    /// Returns the tracks of all lanes.
+    pub(super) fn tracks(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|lane| lane.track)
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()

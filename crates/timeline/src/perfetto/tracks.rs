@@ -96,7 +96,19 @@ impl Tracks {
             description: Some(format::stream_description(stream)),
             ..stream_lane(stream.id)
         };
-        self.streams.insert(stream.id, StreamTracks { descriptor, lanes: Lanes::default() });
+        let mut is_new = false;
+        let tracks = self.streams.get_or_insert(stream.id, || {
+            is_new = true;
+            StreamTracks { descriptor: descriptor.clone(), lanes: Lanes::default() }
+        });
+        if !is_new {
+            // The stream has another name now, and keeps its lanes.
+            for uuid in tracks.lanes.tracks() {
+                packets.track(&TrackDescriptor { uuid, ..descriptor.clone() });
+            }
+            tracks.descriptor = descriptor;
+            return;
+        }
         // This shows the stream's row before its first operation.
         self.of_stream(packets, stream.id, &(0..0), None);
     }

@@ -1,6 +1,9 @@
 //! The places of rows and headings.
 
 use std::borrow::Cow;
+use std::ops::Range;
+
+use gpustream_timeline::Nanos;
 
 use super::super::row::Row;
 use super::super::{Panel, Picture, group_name};
@@ -19,6 +22,8 @@ const SPACE: f64 = 5.0;
 const HEADING: f64 = 19.0;
 /// How many rows of a timeline we draw at most.
 const ROWS: usize = 100;
+/// How many names of idle rows we list.
+const NAMED: usize = 5;
 
 /// The rows and headings of a picture, and their places.
 pub(super) struct Layout<'p> {
@@ -44,20 +49,22 @@ impl<'p> Layout<'p> {
         let gutter = (names.max().unwrap_or(0) as f64 * CHARACTER + 28.0).clamp(70.0, most.max(70.0)).round();
         let top = if picture.title.is_empty() { 24.0 } else { 48.0 };
         let mut layout = Self { gutter, top, bottom: top, items: Vec::new() };
+        let window = picture.window(parts);
         for part in parts {
-            layout.add(part, parts.len() > 1);
+            layout.add(part, &window, parts.len() > 1);
         }
         layout
     }
 
-    fn add(&mut self, part: &'p Panel<'p>, is_one_of_several: bool) {
+    fn add(&mut self, part: &'p Panel<'p>, window: &Range<Nanos>, is_one_of_several: bool) {
         if !part.name.is_empty() {
             let length = Time(part.extent.end.saturating_sub(part.extent.start));
             self.heading(format!("{}: {length}", part.name), "part");
         }
         let several_devices = part.timeline.devices.len() > 1;
         let mut group = None;
-        for row in part.rows.iter().take(ROWS) {
+        let (rows, idle): (Vec<_>, Vec<_>) = part.rows.iter().partition(|row| is_busy(part, row, window));
+        for row in rows.iter().copied().take(ROWS) {
             // If several timelines of one device are stacked, each would repeat the device's name.
             if group.replace(row.group) != Some(row.group) && (several_devices || !is_one_of_several) {
                 self.heading(group_name(part, row.group), "muted");
@@ -66,8 +73,11 @@ impl<'p> Layout<'p> {
             self.items.push(Item::Row { part, row, y: self.bottom, height });
             self.bottom += height + SPACE;
         }
-        if let Some(more) = part.rows.len().checked_sub(ROWS + 1) {
+        if let Some(more) = rows.len().checked_sub(ROWS + 1) {
             self.heading(format!("… and {} more rows", more + 1), "muted");
+        }
+        if !idle.is_empty() {
+            self.heading(left_out(&idle), "muted");
         }
         if part.rows.is_empty() {
             self.heading("nothing was recorded".to_owned(), "muted");
@@ -85,6 +95,30 @@ impl<'p> Layout<'p> {
         self.items.push(Item::Heading { y: self.bottom + HEADING - 6.0, text, class });
         self.bottom += HEADING;
     }
+}
+
+/// Returns true if the row has something in the visible time. A counter always has a value.
+fn is_busy(part: &Panel<'_>, row: &Row<'_>, window: &Range<Nanos>) -> bool {
+    let is_visible = |time: &Range<Nanos>| time.start <= window.end && time.end >= window.start;
+    let instants = row.instants.iter().filter_map(|&at| part.timeline.instants.get(at));
+    let mut instants = instants.map(|instant| instant.time.saturating_sub(part.extent.start));
+    !row.values.is_empty()
+        || row.slices.iter().any(|slice| is_visible(&slice.time))
+        || instants.any(|time| is_visible(&(time..time)))
+}
+
+/// Says how many rows are left out, with their first names. Several rows may have one name.
+fn left_out(idle: &[&Row<'_>]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for row in idle {
+        if !names.contains(&&*row.name) && names.len() <= NAMED {
+            names.push(&row.name);
+        }
+    }
+    let more = if names.len() > NAMED { ", …" } else { "" };
+    names.truncate(NAMED);
+    let rows = if idle.len() == 1 { "row is" } else { "rows are" };
+    format!("{} {rows} idle in this time and left out: {}{more}", idle.len(), names.join(", "))
 }
 
 /// Returns the height of a row.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::row::Row;
-use super::Drawing;
+use super::{Drawing, haloed};
 use crate::text::Bytes;
 use gpustream_timeline::Nanos;
 
@@ -29,11 +29,8 @@ impl Drawing<'_> {
         let right = self.scale.left + self.scale.width;
         let _ = writeln!(svg, "<path class=\"plot\" d=\"{path}H{right:.1}V{bottom:.1}z\"/>");
         let (x, y) = (right - 4.0, y + 11.0);
-        let _ = writeln!(
-            svg,
-            "<text class=\"muted\" text-anchor=\"end\" x=\"{x:.1}\" y=\"{y:.1}\">max {}</text>",
-            Bytes(most)
-        );
+        let place = format!("text-anchor=\"end\" x=\"{x:.1}\" y=\"{y:.1}\"");
+        haloed(svg, "muted", &place, &format!("max {}", Bytes(most)));
     }
 }
 
