@@ -23,6 +23,8 @@ use crate::event::{Event, TimedEvent};
 /// A stream can hold about a thousand unfinished operations (1024 on the CPU); a graph's launch counts as one. When it is full,
 /// the next call blocks until there is room. So if your thread submits that many operations after a kernel, a closure or a wait
 /// that only this thread can release, for example with [`Flag::set`](crate::Flag::set), it blocks forever.
+/// [`room_async`](Self::room_async) waits for room without blocking, and the guide [Servers](crate::guide::servers) lists all
+/// calls that may block.
 ///
 /// ```
 /// use gpustream::Device;

@@ -317,18 +317,20 @@ impl StreamCore {
     /// Makes room among the marks. Removes the marks that have been reached. If there are none, removes every other one of
     /// the older half. That makes waits coarser, but never wrong.
     pub(super) fn forget_marks(&self, state: &mut StreamState) {
-        while let Some(oldest) = state.marks.front() {
-            // Even if we know that the number is done, that says nothing about the mark's clock, because the stream may have
-            // waited for other streams between that submission and the mark.
-            if !self.known_done(oldest.number) {
-                // SAFETY: the event is alive and was recorded on this stream, which is not captured: its caller records.
-                if !matches!(unheard(|| unsafe { oldest.cell.query() }), Ok(true)) {
-                    break;
+        // Even if we know that the number is done, that says nothing about the mark's clock, because the stream may have waited
+        // for other streams between that submission and the mark.
+        let is_reached = |mark: &Mark| {
+            // SAFETY: the event is alive and was recorded on this stream, which is not captured: its caller records.
+            let asked = || matches!(unheard(|| unsafe { mark.cell.query() }), Ok(true));
+            self.known_done(mark.number) || asked().then(|| self.set_reached(mark)).is_some()
+        };
+        // Marks are reached in order, so we need not ask for each. Usually either none is reached or most are.
+        if state.marks.front().is_some_and(is_reached) {
+            let reached = state.marks.partition_point(is_reached);
+            for _ in 0..reached {
+                if let Some(mark) = state.marks.pop_front() {
+                    state.recycle(mark.cell);
                 }
-                self.set_reached(oldest);
-            }
-            if let Some(mark) = state.marks.pop_front() {
-                state.recycle(mark.cell);
             }
         }
         if state.marks.len() >= MARKS {
