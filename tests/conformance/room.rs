@@ -38,6 +38,7 @@ fn a_full_stream_has_no_room(device: &Device) -> Result<()> {
     assert!(submitted > 256, "room for {submitted} operations only");
     assert!(is_pending(&mut room));
     assert!(!s.is_done()?);
+    assert!(is_serial() || device.metrics().longest_queue >= u64::from(submitted));
     gate.open();
     block_on(room)?;
     s.synchronize()?;

@@ -14,8 +14,8 @@ pub struct Metrics {
     pub streams: usize,
     /// How many operations these streams have been given. A graph's launch counts as one.
     pub submitted: u64,
-    /// How many of these operations were not done when we asked. A little too high if the device has just finished some, because
-    /// we only ask about a few points of each stream.
+    /// How many of these operations were not done when we asked. It may be too high, because we can only ask about a few points
+    /// of each stream; by 128 at most if your program asks for room between its calls.
     pub pending: u64,
     /// The pending operations of the stream that has most. From some 1,024 on, calls that submit to it block.
     pub longest_queue: u64,
@@ -28,7 +28,7 @@ pub struct Metrics {
 }
 
 impl DeviceCore {
-    /// Counts what the device is doing. Does not block. Asks the driver once or twice for each stream that has work.
+    /// Counts what the device is doing. Does not block. Asks the driver a few times for each stream that has work.
     pub fn metrics(&self) -> Metrics {
         let mut metrics = Metrics {
             streams: 0,
@@ -42,7 +42,7 @@ impl DeviceCore {
         for stream in self.own_streams() {
             let submitted = stream.counted();
             if !stream.known_done(submitted)
-                && let Err(fault) = unheard(|| stream.poll_and_mark())
+                && let Err(fault) = unheard(|| stream.poll_progress())
             {
                 metrics.fault = Some(fault);
             }

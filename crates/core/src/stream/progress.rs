@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use gpustream_hal::{Error, ErrorKind, Result};
 
-use super::{EventCell, Mark, StateGuard, StreamCore, StreamTable};
+use super::{EventCell, Mark, StateGuard, StreamCore, StreamState, StreamTable};
 use crate::failures;
 use crate::reentrancy;
 use crate::trace;
@@ -114,19 +114,28 @@ impl StreamCore {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Like [`poll`](Self::poll). If the stream is not done, it also marks the end, so that the next poll can tell more.
-    pub(crate) fn poll_and_mark(&self) -> Result<()> {
-        if self.poll()? {
-            return Ok(());
-        }
-        if let Some(mut state) = self.try_state()
+    /// Like [`poll`](Self::poll). If the stream is not done, it also looks how far it is, and calls `then` while the stream is
+    /// locked, unless it is recorded or in a step.
+    fn poll_marks(&self, then: impl FnOnce(&mut StreamState) -> Result<()>) -> Result<()> {
+        if !self.poll()?
+            && let Some(mut state) = self.try_state()
             && !state.is_recorded()
             && !state.holds_any()
         {
             self.forget_marks(&mut state);
-            self.mark_end(&mut state)?;
+            then(&mut state)?;
         }
         Ok(())
+    }
+
+    /// Asks how far the stream is. Makes no mark, because in a full stream even that would wait for room.
+    pub(crate) fn poll_progress(&self) -> Result<()> {
+        self.poll_marks(|_| Ok(()))
+    }
+
+    /// Asks how far the stream is, and marks its end, so that the next poll can tell more.
+    pub(crate) fn poll_and_mark(&self) -> Result<()> {
+        self.poll_marks(|state| self.mark_end(state))
     }
 
     /// Asks if that submission is done.
