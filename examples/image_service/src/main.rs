@@ -7,7 +7,7 @@
 //! $ curl --data-binary @photo.png 'http://localhost:8080/blur?radius=8' > blurred.png
 //! ```
 //!
-//! The first prints how long requests took, and the memory in use after each quarter of the load. `GPUSTREAM_TRACE=service.json`
+//! The first prints how long requests took, and the memory in use after each quarter of the load. `GPUSTREAM_TRACE=service.pftrace`
 //! writes a timeline: the span of a request stands above what it submits. The guide "Servers" in gpustream's documentation
 //! explains the decisions.
 
