@@ -38,6 +38,11 @@ pub mod data_parallel {
     gpustream::include_kernels!("data_parallel");
 }
 
+/// The kernels of `lattice_boltzmann.cu`.
+pub mod lattice_boltzmann {
+    gpustream::include_kernels!("lattice_boltzmann");
+}
+
 /// The kernels of `nbody.cu`.
 pub mod nbody {
     gpustream::include_kernels!("nbody");
