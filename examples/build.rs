@@ -6,6 +6,7 @@ fn main() {
             "async.cu",
             "conjugate_gradient.cu",
             "data_parallel/data_parallel.cu",
+            "lattice_boltzmann/lattice_boltzmann.cu",
             "nbody.cu",
             "overlap.cu",
             "poisson/poisson.cu",

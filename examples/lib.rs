@@ -1,6 +1,7 @@
 //! What the examples share: options, exit codes, values in host memory, and aligned tables. If you are here to learn, you
 //! can begin with `hello.rs`.
 
+use std::iter;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
@@ -35,6 +36,11 @@ pub mod conjugate_gradient {
 /// The kernels of `data_parallel.cu`.
 pub mod data_parallel {
     gpustream::include_kernels!("data_parallel");
+}
+
+/// The kernels of `lattice_boltzmann.cu`.
+pub mod lattice_boltzmann {
+    gpustream::include_kernels!("lattice_boltzmann");
 }
 
 /// The kernels of `nbody.cu`.
@@ -79,6 +85,19 @@ impl DeviceArg {
             None => Device::best_with(options),
         };
         opened.map_err(|error| anyhow!("{error}\n\nDevices of this machine: {}", present()))
+    }
+
+    /// Opens all devices of the named device's backend, and returns one for each part of the work, beginning with the named
+    /// one. `parts` gets the number of devices. If there are more parts, some of them share a device.
+    ///
+    /// # Errors
+    /// Same as [`open`](Self::open).
+    pub fn open_parts(&self, parts: impl FnOnce(usize) -> usize) -> Result<Vec<Device>> {
+        let first = self.open()?; // because its error lists the devices
+        let mut devices = Device::all_of(first.info().backend.as_str())?;
+        devices.rotate_left(first.info().ordinal);
+        let parts = parts(devices.len());
+        Ok(iter::repeat_n(devices, parts).flatten().take(parts).collect())
     }
 }
 

@@ -3,9 +3,9 @@
 //! `poisson` and `data_parallel` use this. `docs/ranks.md` shows how you start them.
 
 use std::error::Error;
+use std::io;
 use std::panic::resume_unwind;
 use std::thread::{self, ScopedJoinHandle};
-use std::{io, iter};
 
 use anyhow::{Context, Result, bail, ensure};
 use gpustream::hal::Backend;
@@ -45,7 +45,8 @@ impl RanksArg {
             })?;
             return work(&world.communicator(&self.device_in(&world)?)?);
         }
-        let communicators = World::local(&self.devices()?)?.communicators()?;
+        let devices = self.device.open_parts(|devices| self.ranks.map_or(devices, usize::from))?;
+        let communicators = World::local(&devices)?.communicators()?;
         let outcomes: Vec<Result<()>> = thread::scope(|threads| {
             // Each thread owns its communicator and drops it when it ends, so the other ranks notice at once.
             let work = &work;
@@ -65,14 +66,6 @@ impl RanksArg {
         // If one rank fails, the others get an error too. Put those last, because they do not say the reason.
         errors.sort_by_key(|error| error.chain().any(<dyn Error>::is::<CommunicatorFailure>));
         errors.into_iter().next().map_or(Ok(()), Err)
-    }
-
-    /// Opens a device for each rank of this process. If there are more ranks than devices, ranks must share.
-    fn devices(&self) -> Result<Vec<Device>> {
-        let first = self.device.open()?; // because its error lists the devices
-        let devices = Device::all_of(first.info().backend.as_str())?;
-        let ranks = self.ranks.map_or(devices.len(), usize::from);
-        Ok(iter::repeat_n(devices, ranks).flatten().take(ranks).collect())
     }
 
     /// Opens this process's own device. If its host has several devices, the launcher must have given the process a number

@@ -21,6 +21,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("heat", &["--size", "16", "--frames", "2", "--steps", "1"]),
     ("hello", &["--size", "100"]),
     ("larger_than_memory", &["--size", "1", "--piece", "1"]),
+    ("lattice_boltzmann", &["--size", "16", "--frames", "2", "--steps", "4"]),
     ("multi_device", &["--size", "100"]),
     ("overlap", &["--size", "1000", "--rounds", "1"]),
     ("poisson", &["--side", "15"]),
@@ -130,7 +131,9 @@ fn path_that_is_not_there_is_named() {
     refused(example("larger_than_memory").env("TMPDIR", below), &[below, "Not a directory"]);
     refused(example("larger_than_memory").arg(below), &[below, "Not a directory"]);
     refused(example("larger_than_memory").arg(dir.path()), &[dir.path().to_str().unwrap(), "not a file"]);
-    refused(example("heat").args(["--out", below]), &[below, "Not a directory"]);
+    for name in ["heat", "lattice_boltzmann"] {
+        refused(example(name).args(["--out", below]), &[below, "Not a directory"]);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The examples with several ranks: on one device and on three, with sizes that the number of ranks does not divide, and
+//! The examples with several ranks or devices: on one device and on three, with sizes that their number does not divide, and
 //! started as launchers start them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -102,6 +102,31 @@ fn data_parallel_draws_both_orders() {
 fn data_parallel_that_does_not_learn_is_an_error() {
     let options = ["--samples", "9", "--width", "5", "--rate", "0"];
     refused(&mut on(3, "data_parallel", &options), &["the loss went from", "--rate"]);
+}
+
+#[test]
+fn lattice_boltzmann_on_several_devices_draws_what_one_draws() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |devices: usize, parts: &str| {
+        let out = folder.path().join(parts);
+        let options = ["--size", "16", "--frames", "3", "--steps", "40", "--devices", parts];
+        prints(on(devices, "lattice_boltzmann", &options).arg("--out").arg(&out), &["the same bits"]);
+        [0, 1, 2].map(|number| fs::read(out.join(format!("frame_000{number}.png"))).unwrap())
+    };
+    let alone = draw(1, "1");
+    assert!(alone[0] != alone[1] && alone[1] != alone[2], "nothing moves");
+    // Three parts have 5 or 6 rows each. Eight have two each, and none of these can do without the halo.
+    assert!(draw(3, "3") == alone, "three devices");
+    assert!(draw(3, "8") == alone, "eight parts on three devices");
+    assert!(draw(1, "2") == alone, "two parts on one device");
+}
+
+#[test]
+fn lattice_boltzmann_with_fewer_than_two_rows_for_a_part_is_refused() {
+    refused(
+        &mut on(1, "lattice_boltzmann", &["--size", "16", "--devices", "9"]),
+        &["9 parts share 16 rows", "--size"],
+    );
 }
 
 #[test]
