@@ -16,7 +16,7 @@
 //! This layer knows how to cut a copy, how many bytes may be in flight, which threads copy, and streams. It knows no
 //! handles, because `copy`, one layer above, makes the copies.
 
-pub mod in_flight;
+pub(crate) mod in_flight;
 pub mod parallel_copy;
 
 use std::ops::Range;

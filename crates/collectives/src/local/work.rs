@@ -156,7 +156,7 @@ fn each(
     (0..calls.len()).try_for_each(|rank| one(calls, rank, |calls| enqueue(calls, rank)).map_err(of(rank)))
 }
 
-/// Enqueues the work of one call, on behalf of the user's line that made it.
+/// Enqueues the work of one call, for the line of your program that made it.
 fn one(
     calls: &mut Calls<'_, '_>,
     call: usize,

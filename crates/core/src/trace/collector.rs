@@ -254,7 +254,7 @@ impl Collector {
         }
     }
 
-    /// Tells of an operation's stream if it is new, or if you have given it another name.
+    /// Adds the stream of an operation if it is new, or if you have renamed it.
     fn expect_stream(&mut self, pending: &PendingOperation) {
         let (id, given) = (pending.operation.point.stream, pending.name.get());
         if self.streams.get(&id) == Some(&given) {
