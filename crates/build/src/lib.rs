@@ -113,6 +113,9 @@
 //!   `GS_FOR_EACH`, the grid is smaller and each thread gets a few elements; if such a kernel uses shared
 //!   memory, the grid just fills the device. `covers: x, y by 16, 16` means blocks of 16×16 over x×y. In one
 //!   dimension you may leave out the `by` part.
+//! * With `covers:` a kernel `name` has two launchers: `name` chooses the shape, and `name_with` takes a `Launch` after the
+//!   stream. Without `covers:` there is no `name_with`, because `name` itself takes the `Launch`. So if you add the line
+//!   later, calls of `name` that pass a `Launch` become calls of `name_with`.
 //! * A line of the contract continues on the following lines until another kind of line begins or the comment
 //!   ends. The contract must therefore come last in its comment, and any other text after it is an error. A
 //!   line that only looks like a contract (`- requires:`, `Requires:`) is an error too, and so is a contract
