@@ -87,7 +87,8 @@
 //!   are the rest. See also [`Kernels::instantiate`].
 //! * `requires:` lists conditions separated by commas; all of them must hold. Each condition compares two
 //!   integer expressions (`<` `<=` `>` `>=` `==` `!=`). You may use integer parameters, integers in structs and
-//!   vectors that are passed by value (`s.width`, `s.size[1]`, `cells.x`), `len(pointer)` (in elements), literals, the launch's `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes), `+ - * / %`,
+//!   vectors that are passed by value (`s.width`, `s.size[1]`, `cells.x`), `len(pointer)` (in elements),
+//!   literals, the launch's `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes), `+ - * / %`,
 //!   signs and parentheses. Every launch evaluates them in 128-bit arithmetic. If a condition is false,
 //!   overflows or divides by zero, the launch returns an error and nothing runs.
 //! * A kernel with a `requires:` line (or `requires: nothing`) gets a safe launcher, because **the line is
