@@ -1,7 +1,7 @@
 // Clusters of blocks. You group blocks in a launch: they are on the device at once, meet at their own barrier, and can
 // reach the shared memory of all.
 //
-// Without clusters (before sm_90, on AMD, on the CPU, or if your launch asks for none) each block is its own cluster,
+// Without clusters (before `sm_90`, on AMD, on the CPU, or if your launch asks for none) each block is its own cluster,
 // and these functions behave that way. You may read another block's shared memory only between two cluster barriers:
 // after the first, because then the other block has written it, and before the second, because then it still exists.
 #ifndef GPUSTREAM_CLUSTER_CUH

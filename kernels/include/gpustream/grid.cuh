@@ -36,7 +36,7 @@ GS_INLINE void grid_barrier(u32* arrivals) {
 #endif
 
 /// In an early dependent launch (`Launch::early_dependent`): waits until the kernels before are done and their writes are visible.
-/// Does nothing if the device has no early launches (before sm_90, on AMD, on the CPU).
+/// Does nothing if the device has no early launches (before `sm_90`, on AMD, on the CPU).
 /// Threads: any that needs those writes.
 GS_INLINE void wait_for_predecessor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
