@@ -202,7 +202,8 @@ pub(super) fn lower<'t, 'a>(
             ArgKind::Value { bytes, size, .. } => (*bytes, *size),
             ArgKind::Memory { address, access, device, borrow } => {
                 if !stream.device.0.reaches(&device.0, access.block.kind)? {
-                    return Err(stream.foreign("a memory argument"));
+                    let what = format!("argument {} of `{}`", index + 1, kernel.name);
+                    return Err(stream.foreign(&what, device));
                 }
                 accesses[touched].write(access);
                 touched += 1;
