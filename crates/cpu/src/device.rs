@@ -15,6 +15,7 @@ use crate::grid::MAX_GRID_YZ;
 use crate::options::{self, CpuOptions};
 use crate::queue::{PRIORITY_RANGE, Registry};
 use crate::shared::Shared;
+use crate::stray;
 use crate::sync::lock;
 
 /// A device whose threads are running. It lives forever, because they do.
@@ -26,6 +27,9 @@ struct Started {
 
 impl Started {
     fn new(ordinal: usize, devices: usize, options: CpuOptions) -> Result<Self> {
+        if !options.check {
+            stray::stop_comparing();
+        }
         let streams: &'static Registry = Box::leak(Box::default());
         let shared: &'static Shared = Box::leak(Box::new(Shared::new(ordinal, devices, options, streams)));
         fork::enter(shared);
