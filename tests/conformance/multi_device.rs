@@ -71,7 +71,7 @@ fn use_memory_of_another_device(device: &Device) -> Result<()> {
     let [first, second] = &two_devices(device);
     let (kernels, s) = with_stream(second, sync::Kernels::load)?;
     let mut x = first.stream()?.full(N, 1u32)?;
-    let say = ["cpu:0", "cpu:1", "checked mode", "GPUSTREAM_CHECK=1", "`stream.copy`"];
+    let say = ["cpu:0", "cpu:1", "checked mode", "GPUSTREAM_CHECK=1", "`stream.copy`, or through the host"];
     let of_kernel = [&say[..], &["argument 1 of `step`"]].concat();
     refused(kernels.step(&s, &mut x, 3, N), ErrorKind::DeviceMismatch, &of_kernel);
     refused(s.fill(&mut x, 2), ErrorKind::DeviceMismatch, &say);

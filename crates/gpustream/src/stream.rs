@@ -295,7 +295,8 @@ impl Stream {
             ""
         };
         let remedy = if is_peer {
-            "copy it to memory of the stream's device first (`stream.copy`), or use a stream of the device that has it"
+            "copy it to memory of the stream's device first (`stream.copy`, or through the host), or use a stream of the device \
+             that has it"
         } else {
             "use one device, or copy through the host"
         };
