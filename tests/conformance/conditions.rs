@@ -393,8 +393,7 @@ fn calls_that_no_body_can_hold_are_refused(device: &Device) -> Result<()> {
     })?;
     let mut built = builder.build()?;
     let set = built.set_node(once, |s| kernels.step(s, &mut x, 5, N));
-    let kind = set.unwrap_err().kind();
-    assert!(matches!(kind, ErrorKind::InvalidArgument | ErrorKind::Driver), "{kind:?}");
+    assert!(set.is_err(), "drivers cannot put a kernel into a node with a condition");
     built.launch(&s)?;
     assert_all(&s, &x, next(next(next(next(1, 1), 2), 3), 4))
 }

@@ -29,9 +29,9 @@ tests! {
     Plain: other_processes_are_unaffected, blocking_mode_names_the_failing_operation;
     CpuOnly: a_grid_barrier_in_an_ordinary_launch_is_reported, checked_mode_reports_overruns_and_nothing_else,
         waits_last_until_work_beside_a_fault_ends, a_fault_ends_waits_for_flags,
-        off_by_one_is_noticed_at_every_length;
+        off_by_one_is_noticed_at_every_length, writes_outside_of_views_are_noticed;
     Part: fault, fault_while_blocking, write_off_by_one, read_off_by_one, write_out_of_bounds_of_array,
-        compute_in_checked_mode;
+        compute_in_checked_mode, write_outside_of_views, write_beside_other_work;
 }
 
 /// No process has memory at this address.
@@ -467,6 +467,76 @@ fn off_by_one_is_noticed_at_every_length(device: &Device) -> Result<()> {
     for part in ["faults::write_off_by_one", "faults::read_off_by_one"] {
         Child::of(device, part).env("GPUSTREAM_CHECK", "1").env("GPUSTREAM_CPU_THREADS", "1").succeeds()?;
     }
+    Ok(())
+}
+
+fn writes_outside_of_views_are_noticed(device: &Device) -> Result<()> {
+    for part in ["faults::write_outside_of_views", "faults::write_beside_other_work"] {
+        Child::of(device, part).env("GPUSTREAM_CHECK", "1").succeeds()?;
+    }
+    Ok(())
+}
+
+/// The writes stay inside the allocation, so no guard page notices them. Each gets its own device.
+fn write_outside_of_views(device: &Device) -> Result<()> {
+    let behind = "writes element 50 of argument 1, whose view has 50 elements";
+    let before = "writes element -1 of argument 1, whose view has 50 elements";
+    let [read_only, size] = ["writes element 5 of argument 1, which it may only read", "of 400 bytes"];
+    let views = [(0..50, 50, behind, "200 bytes into"), (50..100, usize::MAX, before, "196 bytes into")];
+    for (range, index, what, place) in views {
+        let device = open_again(device, DeviceOptions::default())?;
+        let (kernels, s) = with_stream(&device, faulty::Kernels::load)?;
+        let mut x = s.zeros::<u32>(100)?;
+        // SAFETY: the index lies in the same allocation, which nothing else uses.
+        let launched = unsafe { kernels.write_at(&s, &ONE, &mut x.slice_mut(range)?, index, 7) };
+        let ran = launched.and_then(|()| s.synchronize());
+        refused(ran, ErrorKind::DeviceLost, &["`write_at`", what, place, size]);
+    }
+    let device = open_again(device, DeviceOptions::default())?;
+    let (kernels, s) = with_stream(&device, faulty::Kernels::load)?;
+    let (write_at, x) = (kernels.module().kernel("write_at")?, s.zeros::<u32>(100)?);
+    let args = [Arg::read(&x), Arg::value(&5usize), Arg::value(&7u32)];
+    // SAFETY: the index lies in the memory, which nothing else uses.
+    let ran = unsafe { write_at.launch(&s, &ONE, &args) }.and_then(|()| s.synchronize());
+    refused(ran, ErrorKind::DeviceLost, &["`write_at`", read_only, "20 bytes into", size]);
+    Ok(())
+}
+
+/// Here other operations write what lies outside of a launch's views, and that is right.
+fn write_beside_other_work(device: &Device) -> Result<()> {
+    let (kernels, [a, b]) = kernels_and_streams(device)?;
+    let mut x = a.zeros::<u32>(100)?;
+    // Both views of one allocation belong to the launch.
+    let (left, mut right) = x.split_at_mut(50)?;
+    kernels.mix(&a, &left, &mut right, 50)?;
+    a.synchronize()?;
+    for kernel in [false, true] {
+        let (mut here, gate) = (device.flag()?, Gate::new(device)?);
+        let (mut left, mut right) = x.split_at_mut(50)?;
+        kernels.arrive_and_set(&a, &mut here, gate.flag(), &mut left, 3, 50)?;
+        until(|| Ok(here.get() != 0))?;
+        // The launch has begun, and cannot end before this is written.
+        if kernel {
+            kernels.step(&b, &mut right, 4, 50)?
+        } else {
+            b.fill(&mut right, 2)?
+        }
+        b.synchronize()?;
+        gate.open();
+        a.synchronize()?;
+    }
+    let mut want = [3; 100];
+    want[50..].fill(14);
+    assert_eq!(a.download(&x)?, want);
+    // Launches that are alone are compared again.
+    let faulty = faulty::Kernels::load(device)?;
+    // SAFETY: the index lies in the same allocation, which nothing else uses.
+    let launched = unsafe { faulty.write_at(&a, &ONE, &mut x.slice_mut(..50)?, 70, 7) };
+    refused(
+        launched.and_then(|()| a.synchronize()),
+        ErrorKind::DeviceLost,
+        &["writes element 70 of argument 1"],
+    );
     Ok(())
 }
 

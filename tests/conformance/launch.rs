@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use conformance::args::{Kernels, Line, Mixed, Nested};
+use conformance::args::{Framed, Kernels, Line, Mixed, Nested, Window};
 use conformance::large::{Most, Table};
 use conformance::{
     ONE, assert_all, kernels_and_streams, large, next, on_threads, refused, sync, tests, warps, with_stream,
@@ -15,7 +15,7 @@ tests! {
         every_thread_runs_once, a_launch_covers_two_dimensions, dynamic_shared_memory_has_the_size_asked_for,
         static_shared_memory_belongs_to_one_block, atomics_lose_no_update, an_empty_launch_does_nothing,
         limits_are_checked_before_the_driver, refused_launches_name_the_kernel_and_the_line,
-        contracts_are_checked, arguments_are_checked, kernels_tell_their_limits,
+        contracts_are_checked, contracts_compute_with_members_of_structs, arguments_are_checked, kernels_tell_their_limits,
         attributes_the_device_lacks_are_refused, all_blocks_of_a_grid_meet, early_launches_keep_the_order,
         occupancy_is_reported, threads_launch_with_much_and_little_shared_memory_at_once,
         kernels_are_found_by_names_made_at_run_time, cloned_kernels_outlive_the_original,
@@ -386,6 +386,34 @@ fn contracts_are_checked(device: &Device) -> Result<()> {
 }
 
 /// The untyped `Kernel::launch` compares your arguments with the kernel's parameters.
+fn contracts_compute_with_members_of_structs(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, Kernels::load)?;
+    let mut out = s.zeros::<u32>(1000)?;
+    let framed = |size, r#type, from| {
+        let inner = Window { size, r#type, from: [from, u64::MAX], ..Default::default() };
+        Framed { inner, ..Default::default() }
+    };
+    // More columns and rows than one block has: the launch covers both members.
+    kernels.number(&s, &mut out, framed([37, 19], 5, 297))?;
+    let mut want = vec![0; 297];
+    want.extend(5..5 + 37 * 19);
+    assert_eq!(s.download(&out)?, want);
+    for (size, r#type, from, clause, values) in [
+        ([37, 19], 5, 298, "framed.inner.from.x + ", "framed.inner.from.x = 298, framed.inner.size[0] = 37"),
+        ([u16::MAX, u16::MAX], 5, u64::MAX, "framed.inner.from.x + ", "framed.inner.size[1] = 65535"),
+        ([1, 1], -1, 0, "framed.inner.type >= 0", "framed.inner.type = -1"),
+    ] {
+        let error = kernels.number(&s, &mut out, framed(size, r#type, from)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ContractViolated, "{error}");
+        for part in
+            [clause, values, "len(out) = 1000"].iter().filter(|part| r#type >= 0 || !part.contains("len"))
+        {
+            assert!(error.to_string().contains(part), "no {part} in {error}");
+        }
+    }
+    Ok(())
+}
+
 fn arguments_are_checked(device: &Device) -> Result<()> {
     let kernels = Kernels::load(device)?;
     let kernel = kernels.module().kernel("no_contract")?;

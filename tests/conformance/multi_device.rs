@@ -2,7 +2,7 @@
 //!
 //! The CPU backend pretends to have several devices. If a GPU backend has only one, it is skipped.
 
-use conformance::{Gate, assert_all, next, refused, sync, tests};
+use conformance::{Child, Gate, assert_all, next, refused, sync, tests, with_stream};
 use gpustream::{CopyBatch, Device, ErrorKind, Pitched, Result, WaitValue};
 
 use crate::flags::waits_for_flags;
@@ -13,6 +13,8 @@ tests! {
         memory_dropped_in_use_elsewhere_stays_until_then, graphs_stay_on_their_device,
         boxes_between_devices_arrive, batches_stay_on_their_device;
     Several if has_others, waits_for_flags: flags_order_devices;
+    CpuOnly: checked_devices_reach_no_others_memory;
+    Part: use_memory_of_another_device;
 }
 
 const N: usize = 3000;
@@ -56,6 +58,33 @@ fn halving_over_all_devices_gives_one_value(device: &Device) -> Result<()> {
     }
     assert_eq!(streams[0].download(&parts[0])?, vec![wants[0]; N]);
     Ok(())
+}
+
+/// All devices of the CPU share the address space, so a kernel could use any memory. On GPUs without peer access it cannot.
+fn checked_devices_reach_no_others_memory(device: &Device) -> Result<()> {
+    let part = Child::of(device, "multi_device::use_memory_of_another_device");
+    part.env("GPUSTREAM_CHECK", "1").env("GPUSTREAM_CPU_DEVICES", "2").succeeds()?;
+    Ok(())
+}
+
+fn use_memory_of_another_device(device: &Device) -> Result<()> {
+    let [first, second] = &two_devices(device);
+    let (kernels, s) = with_stream(second, sync::Kernels::load)?;
+    let mut x = first.stream()?.full(N, 1u32)?;
+    let say = ["cpu:0", "cpu:1", "checked mode", "GPUSTREAM_CHECK=1", "`stream.copy`, or through the host"];
+    let of_kernel = [&say[..], &["argument 1 of `step`"]].concat();
+    refused(kernels.step(&s, &mut x, 3, N), ErrorKind::DeviceMismatch, &of_kernel);
+    refused(s.fill(&mut x, 2), ErrorKind::DeviceMismatch, &say);
+    assert!(!second.info().features.peer_access);
+    // Page-locked memory belongs to no device.
+    let mut pinned = first.pinned_from(&[1u32; N])?;
+    kernels.step(&s, &mut pinned, 3, N)?;
+    assert_eq!(*pinned.read()?, [next(1, 3); N]);
+    // What the message says to do.
+    let mut near = s.alloc::<u32>(N)?;
+    s.copy(&x, &mut near)?;
+    kernels.step(&s, &mut near, 3, N)?;
+    assert_all(&s, &near, next(1, 3))
 }
 
 fn waits_order_devices(device: &Device) -> Result<()> {

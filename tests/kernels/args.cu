@@ -126,3 +126,24 @@ extern "C" __global__ void count(unsigned* narrow, unsigned long long* wide, flo
 
 /// A kernel without a contract.
 extern "C" __global__ void no_contract(unsigned* x) { x[0] = 7; }
+
+/// A part of a table of numbers: columns and rows, and the index of its first number.
+struct Window {
+    unsigned short size[2];
+    int type;
+    ulonglong2 from;
+};
+struct Framed {
+    Window inner;
+    char border;
+};
+
+/// Numbers the window, row by row, from `type` on.
+/// requires: framed.inner.from.x + framed.inner.size[0] * framed.inner.size[1] <= len(out),
+///           framed.inner.type >= 0
+/// covers: framed.inner.size[0], framed.inner.size[1] by 16, 8
+extern "C" __global__ void number(unsigned* out, Framed framed) {
+    const Window w = framed.inner;
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x < w.size[0] && y < w.size[1]) out[w.from.x + y * w.size[0] + x] = w.type + y * w.size[0] + x;
+}

@@ -4,6 +4,7 @@ mod bench;
 mod build_kernels;
 mod bundle;
 mod cargo;
+mod device_header;
 mod doctor;
 mod port_report;
 mod setup;
@@ -29,6 +30,7 @@ struct Cli {
 enum Command {
     BuildKernels(build_kernels::Args),
     PortReport(port_report::Args),
+    DeviceHeader(device_header::Args),
     Setup(setup::Args),
     Doctor(doctor::Args),
     Test(test::Args),
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::BuildKernels(args) => build_kernels::run(&args),
         Command::PortReport(args) => port_report::run(&args),
+        Command::DeviceHeader(args) => device_header::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Doctor(args) => return doctor::run(&args),
         Command::Test(args) => test::run(&args),

@@ -14,8 +14,9 @@ use std::fmt::Debug;
 
 use self::fill::fill;
 use crate::compile::{Common, Image};
+use crate::definition::Definition;
 use crate::diagnostic::Result;
-use crate::signature::{Definition, Instance, Kernel};
+use crate::signature::{Instance, Kernel};
 use crate::unit::Unit;
 
 /// Lints that we cannot satisfy: names come from C++, casts and shapes from the contracts.

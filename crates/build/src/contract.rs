@@ -1,11 +1,13 @@
 //! The contract that may end a kernel's doc comment: `requires:`, `covers:`, `reads:` and `optional:`.
 
 mod expr;
+mod place;
 
 use std::ops::Range;
 
 pub(crate) use expr::{Expr, LaunchValue, Operator};
 
+use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::names::places_of;
 use crate::types::{Param, ParamType};
@@ -19,6 +21,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) text: &'a str,
     pub(crate) kernel: &'a str,
     pub(crate) params: &'a [Param],
+    /// The structs that kernels take, whose members the contract may use.
+    pub(crate) definitions: &'a [Definition],
 }
 
 impl Scope<'_> {

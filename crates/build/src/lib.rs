@@ -86,8 +86,9 @@
 //!   each instance implements it (or `Kernels`, if the template has only numbers), and the trait's parameters
 //!   are the rest. See also [`Kernels::instantiate`].
 //! * `requires:` lists conditions separated by commas; all of them must hold. Each condition compares two
-//!   integer expressions (`<` `<=` `>` `>=` `==` `!=`). You may use integer parameters, `len(pointer)` (in
-//!   elements), literals, the launch's `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes), `+ - * / %`,
+//!   integer expressions (`<` `<=` `>` `>=` `==` `!=`). You may use integer parameters, integers in structs and
+//!   vectors that are passed by value (`s.width`, `s.size[1]`, `cells.x`), `len(pointer)` (in elements),
+//!   literals, the launch's `grid.x|y|z`, `block.x|y|z` and `shared` (dynamic bytes), `+ - * / %`,
 //!   signs and parentheses. Every launch evaluates them in 128-bit arithmetic. If a condition is false,
 //!   overflows or divides by zero, the launch returns an error and nothing runs.
 //! * A kernel with a `requires:` line (or `requires: nothing`) gets a safe launcher, because **the line is
@@ -113,6 +114,9 @@
 //!   `GS_FOR_EACH`, the grid is smaller and each thread gets a few elements; if such a kernel uses shared
 //!   memory, the grid just fills the device. `covers: x, y by 16, 16` means blocks of 16×16 over x×y. In one
 //!   dimension you may leave out the `by` part.
+//! * With `covers:` a kernel `name` has two launchers: `name` chooses the shape, and `name_with` takes a `Launch` after the
+//!   stream. Without `covers:` there is no `name_with`, because `name` itself takes the `Launch`. So if you add the line
+//!   later, calls of `name` that pass a `Launch` become calls of `name_with`.
 //! * A line of the contract continues on the following lines until another kind of line begins or the comment
 //!   ends. The contract must therefore come last in its comment, and any other text after it is an error. A
 //!   line that only looks like a contract (`- requires:`, `Requires:`) is an error too, and so is a contract
@@ -188,6 +192,7 @@ mod backend;
 mod bindings;
 mod compile;
 mod contract;
+mod definition;
 mod diagnostic;
 mod headers;
 mod kernels;

@@ -96,6 +96,11 @@ impl DeviceCore {
         if self.info.backend != other.info.backend {
             return Ok(false);
         }
+        // Page-locked memory of the host is portable: all devices of its backend reach it, whether or not they reach each other.
+        if matches!(kind, MemoryKind::Pinned | MemoryKind::WriteCombined | MemoryKind::Registered) {
+            other.visit();
+            return Ok(true);
+        }
         let ordinal = other.info.ordinal;
         // Access that we turn on does not include memory from a driver's pool, and textures belong to one device.
         if ordinal != self.info.ordinal

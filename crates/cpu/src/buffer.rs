@@ -8,6 +8,7 @@ use gpustream_hal::{
 
 use crate::device::CpuDevice;
 use crate::error::error;
+use crate::memory::DEVICE_MEMORY;
 use crate::work::{Strided, Task, pieces};
 
 impl CpuDevice {
@@ -34,7 +35,7 @@ impl CpuDevice {
 unsafe impl Buffers for CpuDevice {
     fn alloc(&self, bytes: usize) -> Result<RawBuffer> {
         self.shared.alive()?;
-        self.shared.memory.alloc(bytes, "device memory").map(RawBuffer)
+        self.shared.memory.alloc(bytes, DEVICE_MEMORY).map(RawBuffer)
     }
 
     unsafe fn free(&self, buffer: RawBuffer) -> Result<()> {

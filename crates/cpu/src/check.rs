@@ -2,7 +2,8 @@
 //! which block it was and how far outside it wrote.
 //!
 //! Static shared arrays are checked when they are indexed, in images that are compiled for it (`arch.rs`,
-//! `builtins.cuh`). Device memory is checked by the bytes around it (`memory.rs`).
+//! `builtins.cuh`). Device memory is checked by the bytes around it (`memory.rs`), and inside an allocation by
+//! comparison (`stray.rs`).
 
 use crate::abi::DYNAMIC_SHARED_MARGIN;
 

@@ -9,12 +9,13 @@ use gpustream_hal::{
 use crate::abi;
 use crate::arch;
 use crate::capture;
-use crate::error::error;
+use crate::error::{error, unsupported};
 use crate::fork;
 use crate::grid::MAX_GRID_YZ;
 use crate::options::{self, CpuOptions};
 use crate::queue::{PRIORITY_RANGE, Registry};
 use crate::shared::Shared;
+use crate::stray;
 use crate::sync::lock;
 
 /// A device whose threads are running. It lives forever, because they do.
@@ -26,6 +27,9 @@ struct Started {
 
 impl Started {
     fn new(ordinal: usize, devices: usize, options: CpuOptions) -> Result<Self> {
+        if !options.check {
+            stray::stop_comparing();
+        }
         let streams: &'static Registry = Box::leak(Box::default());
         let shared: &'static Shared = Box::leak(Box::new(Shared::new(ordinal, devices, options, streams)));
         fork::enter(shared);
@@ -68,7 +72,7 @@ impl CpuDevice {
         info.limits.stream_priorities = PRIORITY_RANGE;
         info.features.memory_pools = true;
         info.features.managed_memory = true;
-        info.features.peer_access = devices > 1;
+        info.features.peer_access = devices > 1 && !shared.options.check;
         info.quirks.serial_threads = true;
         info.quirks.checked = shared.options.check;
         info.features.concurrent_host_functions = true;
@@ -112,12 +116,16 @@ unsafe impl Device for CpuDevice {
         Ok(MemoryInfo { free: self.shared.memory.free_bytes(), total: self.shared.memory.total() })
     }
 
+    /// All devices share the address space. Still, checked mode says no, because many GPUs cannot reach each other, and a
+    /// program that relies on it should fail here first.
     fn can_access_peer(&self, other: usize) -> Result<bool> {
-        Ok(other != self.shared.ordinal && other < options::device_count()?)
+        Ok(!self.shared.options.check && other != self.shared.ordinal && other < options::device_count()?)
     }
 
     fn enable_peer_access(&self, other: usize) -> Result<()> {
-        // There is one address space, so we only refuse a device that does not exist.
+        if self.shared.options.check {
+            return Err(unsupported("peer access in checked mode"));
+        }
         let devices = options::device_count()?;
         if other < devices { Ok(()) } else { Err(no_device(other, devices)) }
     }

@@ -1,8 +1,9 @@
 //! Launches: a kernel with its arguments, and how its blocks run.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
-use gpustream_hal::{Error, ErrorKind, LaunchConfig, Result};
+use gpustream_hal::{ArgumentMemory, Error, ErrorKind, LaunchConfig, Result};
 
 use crate::abi::{self, Dim};
 use crate::block::Runner;
@@ -22,6 +23,8 @@ pub(crate) struct Launch {
     pub(crate) function: FunctionRef,
     pub(crate) config: LaunchConfig,
     pub(crate) params: Params,
+    /// In checked mode, the memory of the arguments if it is known. One address, to keep operations short.
+    pub(crate) lent: Option<Arc<Vec<ArgumentMemory>>>,
 }
 
 /// A reference to a kernel of a loaded module.

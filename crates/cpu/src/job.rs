@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::processor;
 use crate::shared::{Shared, Worker};
+use crate::stray::Watch;
 use crate::work::Task;
 use crate::worker::{Runnable, SharedOffer, SharedTask};
 
@@ -71,6 +72,51 @@ impl Job {
     /// submission must hold.
     #[inline]
     pub(crate) unsafe fn run(
+        &self,
+        work: *const Task,
+        worker: &mut Worker,
+        task: *const dyn Runnable<Shared>,
+        part: usize,
+    ) -> bool {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if worker.device().options.check {
+                return self.run_checked(work, worker, task, part);
+            }
+            self.run_at_once(work, worker, task, part)
+        }
+    }
+
+    /// Runs an operation like [`run`](Self::run), in checked mode. There this worker does all of it.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    #[cold]
+    unsafe fn run_checked(
+        &self,
+        work: *const Task,
+        worker: &mut Worker,
+        task: *const dyn Runnable<Shared>,
+        part: usize,
+    ) -> bool {
+        let device = worker.device();
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let watch = Watch::begin(&*work, device);
+            let complete = self.run_at_once(work, worker, task, part);
+            if let Some(error) = watch.end(&*work, device).filter(|_| !device.is_lost()) {
+                device.lose(error);
+            }
+            complete
+        }
+    }
+
+    /// Runs an operation like [`run`](Self::run), without looking at the memory around it.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    #[inline]
+    unsafe fn run_at_once(
         &self,
         work: *const Task,
         worker: &mut Worker,

@@ -1,9 +1,11 @@
 //! Turns handles and pointers into a launch.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use gpustream_hal::{
-    ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result, SuggestedLaunch,
+    ArgumentMemory, ErrorKind, Launch, LaunchConfig, Occupancy, RawFunction, RawStream, Result,
+    SuggestedLaunch,
 };
 
 use crate::abi;
@@ -31,6 +33,7 @@ pub(crate) unsafe fn prepare(
         config: *config,
         // SAFETY: passed on to the caller; the number was compared.
         params: unsafe { Params::new(kernel, args) },
+        lent: None,
     })
 }
 
@@ -102,6 +105,22 @@ unsafe impl Launch for CpuDevice {
         let (launch, stream) = unsafe {
             (prepare(function, config, args, self.shared.options.workers as u32)?, self.stream(stream))
         };
+        stream.submit(Task::Launch(launch))
+    }
+
+    unsafe fn launch_within(
+        &self,
+        function: RawFunction,
+        config: &LaunchConfig,
+        args: &[*mut c_void],
+        memory: &[ArgumentMemory],
+        stream: RawStream,
+    ) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        let (mut launch, stream) = unsafe {
+            (prepare(function, config, args, self.shared.options.workers as u32)?, self.stream(stream))
+        };
+        launch.lent = self.shared.options.check.then(|| Arc::new(memory.to_vec()));
         stream.submit(Task::Launch(launch))
     }
 

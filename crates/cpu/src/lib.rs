@@ -77,7 +77,7 @@
 //! | `GPUSTREAM_CPU_THREADS` | how many workers, 1 to 1024; one per core by default |
 //! | `GPUSTREAM_CPU_WARP` | `32` (default) or `64` lanes in a warp |
 //! | `GPUSTREAM_CPU_DEVICES` | present the machine as this many devices, 1 (default) to 64 |
-//! | `GPUSTREAM_CHECK` | `1`: red zones around every allocation (`memory.rs`) and around dynamic shared memory (`check.rs`), and bounds checks for shared arrays in images made for that ([`flags::CHECKED_GCC`]) |
+//! | `GPUSTREAM_CHECK` | `1`: red zones around every allocation (`memory.rs`) and around dynamic shared memory (`check.rs`), bounds checks for shared arrays in images made for that ([`flags::CHECKED_GCC`]), a comparison of what a launch must not write (`stray.rs`), and no peer access |
 //!
 //! Supports Linux on x86-64 and aarch64. Clusters (`Unsupported`) and compiling at run time are missing.
 #![warn(clippy::missing_errors_doc)]
@@ -131,6 +131,7 @@ cfg_if::cfg_if! {
         mod recorder;
         mod shared;
         mod current_operation;
+        mod stray;
         mod stream;
         mod switch;
         mod sync;

@@ -2,6 +2,7 @@
 //! `OutOfMemory` as on a GPU, and not a process that the system kills.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Mutex;
 
 use gpustream_hal::{ErrorKind, Result};
@@ -28,6 +29,9 @@ const HUGE_FROM: usize = 4 << 20;
 const HUGE_PAGE: usize = 2 << 20;
 /// The byte that fills the surroundings of an allocation in checked mode.
 const PATTERN: u8 = 0xa5;
+
+/// What messages call memory that the host cannot reach.
+pub(crate) const DEVICE_MEMORY: &str = "device memory";
 
 /// A device's memory.
 pub(crate) struct Memory {
@@ -157,6 +161,15 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// In checked mode, returns the allocation of device memory that an address is in.
+    pub(crate) fn device_allocation(&self, address: usize) -> Option<Range<usize>> {
+        let state = lock(&self.state);
+        let (&start, allocation) = state.allocations.range(..=address).next_back()?;
+        let range = start..start + allocation.bytes;
+        let is_checked = matches!(allocation.place, Placement::Map { guarded: true, .. });
+        (is_checked && allocation.kind == DEVICE_MEMORY && range.contains(&address)).then_some(range)
     }
 
     /// Returns the allocation that an address is in or next to, for messages.

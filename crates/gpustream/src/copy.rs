@@ -244,7 +244,9 @@ impl Stream {
     ) -> Result<()> {
         self.check_written(entry, src)?;
         self.submit_copy(entry, src, dst).map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => self.foreign("the memory").with_call_site(entry.caller.call_site),
+            ErrorKind::Unsupported => {
+                self.foreign("the memory", src.device).with_call_site(entry.caller.call_site)
+            }
             _ => error,
         })
     }

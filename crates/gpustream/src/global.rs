@@ -333,11 +333,7 @@ impl<T: Plain> Global<T> {
 
     /// Checks that the stream was made with the same handle of the device, because a module belongs to one handle.
     fn check_device(&self, stream: &Stream) -> Result<()> {
-        if self.device().is_same(stream.device()) {
-            Ok(())
-        } else {
-            Err(stream.foreign("a module's variable"))
-        }
+        self.device().check_made(stream, "variable's module")
     }
 }
 

@@ -1,5 +1,5 @@
-//! Guides: writing kernels, this library's names beside cudarc's, using other libraries in the same program, writing a
-//! library of your own, servers, and seeing what ran when.
+//! Guides: writing kernels, the functions that kernels can call, this library's names beside cudarc's, using other libraries in
+//! the same program, writing a library of your own, servers, and seeing what ran when.
 //!
 //! These modules hold no items, only text. The tests compile and run the examples.
 
@@ -7,6 +7,11 @@
 /// build.
 #[doc = include_str!("guide/writing_kernels.md")]
 pub mod writing_kernels {}
+
+/// What `<gpustream/kernel.cuh>` has for kernels: loops, reductions, scans, atomics, warps. Each function with who has to call it
+/// and the shared memory that it uses.
+#[doc = include_str!("guide/device_header.md")]
+pub mod device_header {}
 
 /// If you know cudarc: its names and ours side by side.
 #[doc = include_str!("guide/coming_from_cudarc.md")]

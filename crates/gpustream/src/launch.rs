@@ -216,6 +216,14 @@ impl Kernel {
                     *call = DriverCall::Plain(plain, DriverConfig::new(&config, core.raw()));
                     Ok(Some(begun))
                 }
+                Ok(None) if stream.device.0.info.quirks.checked => {
+                    let (lent, args) = (argument::lent(args), pointers.filled());
+                    // SAFETY: as for the driver's call in `launch`.
+                    let launched =
+                        unsafe { core.device.launch_within(self.raw, &config, args, &lent, core.raw()) };
+                    let accesses = accesses.iter().copied();
+                    entry.finish(begun, accesses, HostWait::Alone, launched).map(|()| None)
+                }
                 Ok(None) => {
                     *call = DriverCall::Other(config);
                     Ok(Some(begun))

@@ -19,8 +19,9 @@
 //! You write kernels in C++ that nvcc, hipcc and a host compiler accept. The crate `gpustream-build` compiles them in your
 //! `build.rs` and writes a typed launcher for each, and [`include_kernels!`] brings the launchers into your code.
 //!
-//! Guides: [writing kernels](guide::writing_kernels), [coming from cudarc](guide::coming_from_cudarc),
-//! [using other libraries](guide::bringing_your_own), and [seeing what ran](guide::seeing_what_ran).
+//! Guides: [writing kernels](guide::writing_kernels), [what kernels can call](guide::device_header),
+//! [coming from cudarc](guide::coming_from_cudarc), [using other libraries](guide::bringing_your_own),
+//! [a library on top](guide::library_on_top), and [seeing what ran](guide::seeing_what_ran).
 //!
 //! You only need to depend on this crate. It is built on `gpustream-core`, whose interface may change with any version.
 //!

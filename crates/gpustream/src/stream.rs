@@ -305,16 +305,30 @@ impl Stream {
     /// Checks that this stream's device can reach memory of `device`. `what` names the memory in the error.
     #[inline]
     pub(crate) fn check_reaches(&self, device: &Device, kind: MemoryKind, what: &str) -> Result<()> {
-        if self.device.0.reaches(&device.0, kind)? { Ok(()) } else { Err(self.foreign(what)) }
+        if self.device.0.reaches(&device.0, kind)? { Ok(()) } else { Err(self.foreign(what, device)) }
     }
 
-    /// Returns the error for memory of a device that this stream's device cannot reach.
+    /// Returns the error for memory of another device, which this stream's device cannot reach.
     #[cold]
-    pub(crate) fn foreign(&self, what: &str) -> Error {
+    pub(crate) fn foreign(&self, what: &str, owner: &Device) -> Error {
+        let (here, there) = (&self.device.0.info, &owner.0.info);
+        let is_peer = here.backend == there.backend && here.ordinal != there.ordinal;
+        let why = if is_peer && here.quirks.checked {
+            " in checked mode (`GPUSTREAM_CHECK=1`), because GPUs without peer access could not either"
+        } else {
+            ""
+        };
+        let remedy = if is_peer {
+            "copy it to memory of the stream's device first (`stream.copy`, or through the host), or use a stream of the device \
+             that has it"
+        } else {
+            "use one device, or copy through the host"
+        };
         Error::new(
             ErrorKind::DeviceMismatch,
             format!(
-                "{what} belongs to a device that {}, this stream's device, cannot reach; use one device, or copy through the host",
+                "{what} belongs to {}, which {}, this stream's device, cannot reach{why}; {remedy}",
+                owner.place(),
                 self.device.place()
             ),
         )

@@ -368,7 +368,8 @@ pub struct DeviceFeatures {
 pub struct DeviceQuirks {
     /// Whether the threads of a block run one after the other. If so, use few threads with long contiguous work.
     pub serial_threads: bool,
-    /// Whether the device looks for accesses outside allocations. If so, we ask it for the exact length of each allocation,
+    /// Whether the device looks for accesses outside allocations, and outside of the memory that
+    /// [`launch_within`](crate::Launch::launch_within) names. If so, we ask it for the exact length of each allocation,
     /// which may be zero. It aligns an allocation to 16 bytes, or to the largest power of two up to 256 that divides the
     /// length.
     pub checked: bool,

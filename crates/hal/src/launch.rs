@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_void};
 use std::{fmt, mem, ptr};
 
 use crate::driver::Status;
-use crate::{Error, RawFunction, RawStream, Result};
+use crate::{Error, RawBuffer, RawFunction, RawStream, Result};
 
 /// The shape and attributes of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,22 @@ impl LaunchConfig {
     pub const fn is_plain(&self) -> bool {
         !self.cooperative && !self.early_dependent && matches!(self.cluster, [1, 1, 1])
     }
+}
+
+/// The memory behind one argument of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "backends and the core are of one version")]
+pub struct ArgumentMemory {
+    /// The argument's number, from 0.
+    pub argument: usize,
+    /// Where the memory begins.
+    pub address: RawBuffer,
+    /// How long it is, in bytes.
+    pub bytes: usize,
+    /// The size of an element, in bytes.
+    pub element: usize,
+    /// Whether the kernel may write it.
+    pub writes: bool,
 }
 
 /// A driver's function for plain launches: `cuLaunchKernelEx`, `hipModuleLaunchKernel`.
@@ -223,6 +239,27 @@ pub unsafe trait Launch {
         args: &[*mut c_void],
         stream: RawStream,
     ) -> Result<()>;
+
+    /// Does what [`launch`](Self::launch) does, and knows which memory the kernel may touch. A device that
+    /// [checks](crate::DeviceQuirks::checked) can then report a kernel that writes any other.
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch).
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch).
+    unsafe fn launch_within(
+        &self,
+        function: RawFunction,
+        config: &LaunchConfig,
+        args: &[*mut c_void],
+        memory: &[ArgumentMemory],
+        stream: RawStream,
+    ) -> Result<()> {
+        let _ = memory;
+        // SAFETY: passed on to the caller.
+        unsafe { self.launch(function, config, args, stream) }
+    }
 
     /// Makes this thread ready for a [plain](LaunchConfig::is_plain) launch, and returns the driver's function for it. You
     /// call that function yourself, because each function around a driver's call takes time. Returns `None` if the launch

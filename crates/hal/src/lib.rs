@@ -108,7 +108,9 @@ pub use graph::{
     RawGraphNode, Repeat,
 };
 pub use identity::{Identity, PciAddress};
-pub use launch::{DriverConfig, Launch, LaunchConfig, Occupancy, PlainLaunch, SuggestedLaunch};
+pub use launch::{
+    ArgumentMemory, DriverConfig, Launch, LaunchConfig, Occupancy, PlainLaunch, SuggestedLaunch,
+};
 pub use module::{Compiled, FunctionInfo, Image, Modules, ParamInfo, RawFunction, RawModule, Source};
 pub use stream::{DefaultStream, HostFn, HostPartFn, RawStream, StreamOptions, Streams, WaitValue};
 pub use texture::{

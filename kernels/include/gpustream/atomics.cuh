@@ -1,10 +1,6 @@
 // Atomic updates that one vendor has and another lacks, under one name. All return the value from before. They
 // order no other accesses, and you can use them on global and shared memory.
 //
-//   gs::atomic_add(p, v)                        int, u32, u64, float, double, gs::half, gs::bfloat16
-//   gs::atomic_min(p, v), gs::atomic_max(p, v)  int, u32, u64, float, double; a NaN in v changes nothing
-//   gs::shared_add(p, v)                        the same as atomic_add, for shared memory alone: cheap on the CPU
-//
 // If the hardware lacks an update, we use a compare-and-swap loop. Threads may arrive in any order, and a sum of
 // floating-point numbers depends on it. So you may get another sum in each run.
 #ifndef GPUSTREAM_ATOMICS_CUH
@@ -15,7 +11,9 @@
 
 namespace gs {
 
-// Replaces *address by step(*address), for types with 4 or 8 bytes.
+/// Replaces `*address` by `step(*address)`, for types with 4 or 8 bytes, in a compare-and-swap loop. `Word` is `u32` or
+/// `u64`. Returns the value from before.
+/// Threads: any.
 template <class Word, class T, class Step>
 GS_INLINE T atomic_update(T* address, Step step) {
     Word* place = reinterpret_cast<Word*>(address);
@@ -28,7 +26,9 @@ GS_INLINE T atomic_update(T* address, Step step) {
     }
 }
 
-// Replaces *address by step(*address), for types with 2 bytes, within the 4-byte word around them.
+/// Replaces `*address` by `step(*address)`, for types with 2 bytes, within the 4-byte word around them. Both halves of the
+/// word must lie in your memory. Returns the value from before.
+/// Threads: any.
 template <class T, class Step>
 GS_INLINE T atomic_update_16(T* address, Step step) {
     const size_t at = (size_t)address;
@@ -44,6 +44,9 @@ GS_INLINE T atomic_update_16(T* address, Step step) {
     }
 }
 
+/// Adds to a number. Returns the value from before.
+/// Threads: any.
+/// Signature: T gs::atomic_add(T* address, T value)  // T: int, u32, u64, float, double, half, bfloat16
 GS_INLINE int atomic_add(int* address, int value) { return atomicAdd(address, value); }
 GS_INLINE u32 atomic_add(u32* address, u32 value) { return atomicAdd(address, value); }
 GS_INLINE u64 atomic_add(u64* address, u64 value) { return atomicAdd(address, value); }
@@ -57,6 +60,10 @@ GS_INLINE bfloat16 atomic_add(bfloat16* address, bfloat16 value) {
         address, [=](bfloat16 old) { return from_float<bfloat16>(to_float(old) + to_float(value)); });
 }
 
+/// Does what `gs::atomic_add` does, for shared memory alone. On the CPU it is an ordinary addition, which is cheap.
+/// Returns the value from before.
+/// Threads: any.
+/// Shared memory: only the number that you pass, which must lie there.
 template <class T>
 GS_INLINE T shared_add(T* address, T value) {
 #if defined(GS_CPU)
@@ -69,6 +76,9 @@ GS_INLINE T shared_add(T* address, T value) {
 #endif
 }
 
+/// Replaces a number by the smaller one of it and `value`. A NaN in `value` changes nothing. Returns the value from before.
+/// Threads: any.
+/// Signature: T gs::atomic_min(T* address, T value)  // T: int, u32, u64, float, double
 GS_INLINE int atomic_min(int* address, int value) { return atomicMin(address, value); }
 GS_INLINE u32 atomic_min(u32* address, u32 value) { return atomicMin(address, value); }
 GS_INLINE u64 atomic_min(u64* address, u64 value) { return atomicMin(address, value); }
@@ -79,6 +89,9 @@ GS_INLINE double atomic_min(double* address, double value) {
     return atomic_update<u64>(address, [=](double old) { return value < old ? value : old; });
 }
 
+/// Replaces a number by the larger one of it and `value`. A NaN in `value` changes nothing. Returns the value from before.
+/// Threads: any.
+/// Signature: T gs::atomic_max(T* address, T value)  // T: int, u32, u64, float, double
 GS_INLINE int atomic_max(int* address, int value) { return atomicMax(address, value); }
 GS_INLINE u32 atomic_max(u32* address, u32 value) { return atomicMax(address, value); }
 GS_INLINE u64 atomic_max(u64* address, u64 value) { return atomicMax(address, value); }

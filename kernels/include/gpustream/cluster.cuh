@@ -1,12 +1,7 @@
 // Clusters of blocks. You group blocks in a launch: they are on the device at once, meet at their own barrier, and can
 // reach the shared memory of all.
 //
-//   gs::blocks_in_cluster()           the number of blocks in this block's cluster
-//   gs::block_in_cluster()            this block's number in its cluster
-//   gs::cluster_barrier()             every thread of the cluster meets here
-//   gs::cluster_shared(address, b)    the place in block b's shared memory that corresponds to this block's `address`
-//
-// Without clusters (before sm_90, on AMD, on the CPU, or if your launch asks for none) each block is its own cluster,
+// Without clusters (before `sm_90`, on AMD, on the CPU, or if your launch asks for none) each block is its own cluster,
 // and these functions behave that way. You may read another block's shared memory only between two cluster barriers:
 // after the first, because then the other block has written it, and before the second, because then it still exists.
 #ifndef GPUSTREAM_CLUSTER_CUH
@@ -22,6 +17,8 @@
 
 namespace gs {
 
+/// Returns the number of blocks in this block's cluster.
+/// Threads: any.
 GS_INLINE u32 blocks_in_cluster() {
 #if defined(GS_CLUSTERS_)
     u32 blocks;
@@ -32,6 +29,8 @@ GS_INLINE u32 blocks_in_cluster() {
 #endif
 }
 
+/// Returns this block's number in its cluster.
+/// Threads: any.
 GS_INLINE u32 block_in_cluster() {
 #if defined(GS_CLUSTERS_)
     u32 block;
@@ -42,6 +41,9 @@ GS_INLINE u32 block_in_cluster() {
 #endif
 }
 
+/// Waits until every thread of the cluster comes here. Afterwards each thread sees what the others wrote before, to the
+/// shared memory of all blocks too.
+/// Threads: all of the cluster.
 GS_INLINE void cluster_barrier() {
 #if defined(GS_CLUSTERS_)
     asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
@@ -50,6 +52,10 @@ GS_INLINE void cluster_barrier() {
 #endif
 }
 
+/// Returns the place in another block's shared memory that corresponds to this block's `address`. `block` is that block's
+/// number in the cluster.
+/// Threads: any, between two cluster barriers.
+/// Shared memory: only the array that you pass.
 template <class T>
 GS_INLINE T* cluster_shared(T* address, u32 block) {
 #if defined(GS_CLUSTERS_)

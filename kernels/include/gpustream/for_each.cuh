@@ -11,7 +11,9 @@
 
 namespace gs {
 
-// How many threads and blocks there are, over all three dimensions, x fastest.
+/// Return how many threads a block has and which of them this one is; the same for the grid's blocks, and for all
+/// threads of the grid. They count over all three dimensions, x fastest.
+/// Threads: any.
 GS_INLINE u32 threads_in_block() { return blockDim.x * blockDim.y * blockDim.z; }
 GS_INLINE u32 thread_in_block() {
     return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -23,10 +25,13 @@ GS_INLINE size_t block_in_grid() {
 GS_INLINE size_t threads_in_grid() { return blocks_in_grid() * threads_in_block(); }
 GS_INLINE size_t thread_in_grid() { return block_in_grid() * threads_in_block() + thread_in_block(); }
 
+/// Returns the smaller one.
+/// Threads: any.
 GS_INLINE size_t smaller(size_t a, size_t b) { return b < a ? b : a; }
 
-// Returns the beginning of share number `worker`, if `workers` workers split 0..n into contiguous shares with nearly
-// equal size. The next share's begin is its end. All shares but the last have a multiple of `grain` elements.
+/// Returns the beginning of share number `worker`, if `workers` workers split `0..n` into contiguous shares with nearly
+/// equal size. The next share's beginning is its end. All shares but the last have a multiple of `grain` elements.
+/// Threads: any.
 GS_INLINE size_t share_begin(size_t n, size_t worker, size_t workers, size_t grain) {
     const size_t share = ((n - (n > 0)) / workers / grain + 1) * grain;
     return worker <= n / share ? worker * share : n;
@@ -74,24 +79,31 @@ struct Strips {
 
 }  // namespace gs
 
-// Visits each i of 0..n once, over all threads of the grid.
+/// Visits each `i` of `0..n` once, over all threads of the grid. `i` is a `size_t`, and `n` is evaluated once. Threads
+/// make different numbers of rounds, so you cannot use barriers in the body.
+/// Threads: all of the grid. Indices of threads that do not come here are not visited.
 #define GS_FOR_EACH(i, n)                                                                                      \
     for (size_t i##_n = (n), i = ::gs::grid_begin(i##_n), i##_end = ::gs::grid_end(i##_n); i < i##_end;        \
          i += GS_STEP_(::gs::threads_in_grid()))
 
-// Visits each i of 0..n once per block, over the block's threads. There is no barrier at the end.
+/// Visits each `i` of `0..n` once per block, over the block's threads. There is no barrier at the end: write
+/// `__syncthreads()` if other threads read what the loop wrote. You cannot use barriers in the body.
+/// Threads: all of the block. Indices of threads that do not come here are not visited.
 #define GS_FOR_EACH_IN_BLOCK(i, n)                                                                             \
     for (size_t i##_n = (n), i = ::gs::block_begin(i##_n), i##_end = ::gs::block_end(i##_n); i < i##_end;      \
          i += GS_STEP_(::gs::threads_in_block()))
 
-// Visits each tile of 0..tiles once, over the grid's blocks. All threads in a block go through the same tiles, so you
-// can use barriers in the body.
+/// Visits each `tile` of `0..tiles` once, over the grid's blocks. All threads in a block go through the same tiles, so
+/// you can use barriers in the body.
+/// Threads: all of the block, if the body has barriers.
 #define GS_FOR_EACH_TILE(tile, tiles)                                                                          \
     for (size_t tile##_n = (tiles), tile = ::gs::tiles_begin(tile##_n), tile##_end = ::gs::tiles_end(tile##_n); \
          tile < tile##_end; tile += GS_STEP_(::gs::blocks_in_grid()))
 
-// Visits each (x, y) of 0..width, 0..height once, over all threads of the grid; neighbouring threads have neighbouring
-// x. You can use `continue` in the body, but neither `break` nor barriers.
+/// Visits each `(x, y)` of `0..width` and `0..height` once, over all threads of the grid; neighbouring threads have
+/// neighbouring `x`. You can use `continue` in the body, but neither `break` nor barriers.
+/// Threads: all of the grid. Places of threads that do not come here are not visited.
+/// Signature: GS_FOR_EACH_2D(x, y, width, height)
 #if defined(GS_SERIAL)
 #define GS_FOR_EACH_2D(x, y, width, height)                                                                    \
     for (size_t x##_end = (width), y##_n = (height), y = ::gs::rows_begin(y##_n), y##_end = ::gs::rows_end(y##_n); \

@@ -1,19 +1,4 @@
-// A barrier for all blocks in a grid, and kernels that can start before the kernel before them has
-// ended.
-//
-//   gs::grid_barrier(arrivals)    every thread of the grid meets here
-//   gs::wait_for_predecessor()    in an early dependent launch: waits until the kernels before are done and their
-//                                 writes are visible
-//   gs::let_successor_start()     lets an early dependent launch behind this one start; that kernel still calls
-//                                 gs::wait_for_predecessor() before it needs this one's writes
-//
-// If the device has no early launches (before sm_90, on AMD, on the CPU), the last two do nothing.
-//
-// At a grid barrier all blocks must be on the device at once, and only a cooperative launch promises that. In any other
-// launch, the first blocks can wait for ever on a GPU; the CPU reports an error. So write `requires: cooperative` in
-// the kernel's contract, and its safe launcher makes every launch cooperative. `arrivals` is one unsigned in device
-// memory. It must be zero before its first use, but you need not clear it between barriers or launches. Only one grid
-// may use it at a time. After the barrier you can see what others wrote before it.
+// A barrier for all blocks in a grid, and kernels that can start before the kernel before them has ended.
 #ifndef GPUSTREAM_GRID_CUH
 #define GPUSTREAM_GRID_CUH
 
@@ -27,6 +12,14 @@ GS_INLINE void grid_barrier(u32*, const char* file = __builtin_FILE(), unsigned 
     gs_cpu_grid_barrier(file, line);
 }
 #else
+/// Waits until every thread of the grid comes here. Afterwards each thread sees what the others wrote to device memory
+/// before. All blocks must be on the device at once, and only a cooperative launch promises that. In any other launch, the
+/// first blocks can wait for ever on a GPU; the CPU reports an error. So write `requires: cooperative` in the kernel's
+/// contract, and its safe launcher makes every launch cooperative. `arrivals` is one unsigned in device memory. It must be
+/// zero before its first use, but you need not clear it between barriers or launches. Only one grid may use it at a time.
+/// Threads: all of the grid.
+/// Signature: void gs::grid_barrier(u32* arrivals)
+
 // The first block adds a number that flips the top bit once all other blocks have added one.
 GS_INLINE void grid_barrier(u32* arrivals) {
     __threadfence();
@@ -42,12 +35,19 @@ GS_INLINE void grid_barrier(u32* arrivals) {
 }
 #endif
 
+/// In an early dependent launch (`Launch::early_dependent`): waits until the kernels before are done and their writes are visible.
+/// Does nothing if the device has no early launches (before `sm_90`, on AMD, on the CPU).
+/// Threads: any that needs those writes.
 GS_INLINE void wait_for_predecessor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
+/// Lets an early dependent launch behind this kernel start, once all its blocks have called this or ended. That kernel
+/// still calls `gs::wait_for_predecessor()` before it needs this one's writes. Does nothing if the device has no early
+/// launches.
+/// Threads: one thread of each block is enough.
 GS_INLINE void let_successor_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");

@@ -1,9 +1,6 @@
 // The 16-bit floating-point types, with the same names everywhere.
 //
-//   gs::half      IEEE binary16   (CUDA and HIP: __half)
-//   gs::bfloat16  upper half of a float   (CUDA: __nv_bfloat16, HIP: __hip_bfloat16 or hip_bfloat16)
-//
-// You should compute in float: gs::to_float(h), and gs::from_float<gs::half>(f), which rounds to nearest even. The
+// You should compute in float: `gs::to_float(h)`, and `gs::from_float<gs::half>(f)`, which rounds to nearest even. The
 // vendors' own operators differ between versions and architectures.
 #ifndef GPUSTREAM_HALF_CUH
 #define GPUSTREAM_HALF_CUH
@@ -39,6 +36,11 @@
 
 namespace gs {
 
+/// `gs::half` is IEEE binary16, and `half::f16` in Rust. On CUDA and HIP it is the vendor's `__half`. `gs::bfloat16` is the
+/// upper half of a float, and `half::bf16` in Rust. On CUDA it is `__nv_bfloat16`, on HIP `__hip_bfloat16` or
+/// `hip_bfloat16`. If a run-time compiler does not find the vendor's headers, both are structs around their bits.
+/// Signature: gs::half, gs::bfloat16
+
 #if defined(GS_VENDOR_HALF_)
 typedef GS_VENDOR_HALF_ half;
 #else
@@ -58,7 +60,8 @@ struct bfloat16 {
 static_assert(sizeof(half) == 2 && alignof(half) == 2, "as Rust's half::f16");
 static_assert(sizeof(bfloat16) == 2 && alignof(bfloat16) == 2, "as Rust's half::bf16");
 
-// Returns the same bits as another type with the same size.
+/// Returns the same bits as another type with the same size.
+/// Threads: any.
 template <class To, class From>
 GS_INLINE To bit_cast(From from) {
     static_assert(sizeof(To) == sizeof(From), "gs::bit_cast needs types of one size");
@@ -67,7 +70,12 @@ GS_INLINE To bit_cast(From from) {
     return to;
 }
 
-// The conversion is exact.
+/// Returns a number as a float, or as a double if it is one. The conversion is exact.
+/// Threads: any.
+/// Signature: float gs::to_float(float x)
+/// Signature: double gs::to_float(double x)
+/// Signature: float gs::to_float(gs::half x)
+/// Signature: float gs::to_float(gs::bfloat16 x)
 GS_INLINE float to_float(float x) { return x; }
 GS_INLINE double to_float(double x) { return x; }
 GS_INLINE float to_float(half x) {
@@ -118,15 +126,19 @@ struct FromFloat<bfloat16> {
     }
 };
 
-// Rounds to nearest, ties to even; a NaN stays a NaN.
+/// Returns a float as `T`: `float`, `double`, `gs::half` or `gs::bfloat16`. Rounds to nearest, ties to even; a NaN stays a
+/// NaN.
+/// Threads: any.
 template <class T, class F>
 GS_INLINE T from_float(F x) {
     return FromFloat<T>::of(x);
 }
 
-// Returns positive infinity of float or double.
+/// Returns positive infinity of `float` or `double`.
+/// Threads: any.
 template <class T>
 GS_INLINE T infinity();
+
 template <>
 __device__ __forceinline__ float infinity<float>() {
     return bit_cast<float>(0x7f800000u);

@@ -1,7 +1,7 @@
 // Reductions and scans over a warp and over a block, for any block size.
 //
 // An operator is a function object that takes two values. It must be associative up to rounding, and for reductions
-// also commutative. You can use gs::Sum, gs::Min and gs::Max. We combine in an order that depends only on the block's
+// also commutative. You can use `gs::Sum`, `gs::Min` and `gs::Max`. We combine in an order that depends only on the block's
 // size, so you get the same result in every run.
 #ifndef GPUSTREAM_REDUCE_CUH
 #define GPUSTREAM_REDUCE_CUH
@@ -13,14 +13,16 @@
 
 namespace gs {
 
+/// The operator `a + b`.
 struct Sum {
     template <class T>
     __device__ __forceinline__ T operator()(T a, T b) const {
         return a + b;
     }
 };
-// Min and Max skip a NaN in `b`, so if you start a reduction from a number, it ignores NaN. From -0 and 0 you can get
-// either.
+
+/// The smaller and the larger one. They skip a NaN in `b`, so if you start a reduction from a number, it ignores NaN. From
+/// -0 and 0 you can get either.
 struct Min {
     template <class T>
     __device__ __forceinline__ T operator()(T a, T b) const {
@@ -37,7 +39,8 @@ struct Max {
 // How many warps a block can have: 1024 threads at 32 lanes.
 static constexpr int max_warps = 32;
 
-// Combines all lanes' values. Every lane gets the result.
+/// Combines all lanes' values. Every lane gets the result.
+/// Threads: all of the warp.
 template <class T, class Op>
 GS_INLINE T warp_reduce(T value, Op op) {
     const u32 lanes = warp_lanes(), self = lane();
@@ -48,7 +51,8 @@ GS_INLINE T warp_reduce(T value, Op op) {
     return shfl(value, 0);
 }
 
-// Combines this lane's value and those of all lower lanes.
+/// Combines this lane's value and those of all lower lanes.
+/// Threads: all of the warp.
 template <class T, class Op>
 GS_INLINE T warp_inclusive_scan(T value, Op op) {
     const u32 self = lane();
@@ -59,17 +63,30 @@ GS_INLINE T warp_inclusive_scan(T value, Op op) {
     return value;
 }
 
-// What a block-wide scan returns to one thread.
+/// What a block-wide scan returns to one thread. `before` combines the values of all threads before this one, and is the
+/// operator's identity in the first; `total` combines the values of all threads.
 template <class T>
 struct BlockScan {
     T before;  // combination of all threads before this one; the operator's identity in the first
     T total;   // combination of all threads
 };
 
-// Both functions contain barriers, so all threads in the block must call them:
-//
-//   T block_reduce(T value, Op op)                          the combination of all threads' values, in every thread
-//   BlockScan<T> block_scan(T value, T identity, Op op)     the combinations before this thread, and of all
+/// Combines all threads' values. Every thread gets the result. Threads count in the order of `gs::thread_in_block`.
+///
+///     float sum = gs::block_reduce(x[i], gs::Sum());
+///     if (gs::thread_in_block() == 0) out[gs::block_in_grid()] = sum;
+///
+/// Threads: all of the block, because it contains barriers. A thread without a value passes the operator's identity.
+/// Shared memory: 32 static elements of `T` on GPUs, once for each pair of `T` and `Op` in a kernel. You may call it again
+/// at once, because it ends with a barrier. No dynamic shared memory.
+/// Signature: template <class T, class Op> T gs::block_reduce(T value, Op op)
+
+/// Combines the values before each thread, and those of all. The threads count in the order of `gs::thread_in_block`.
+/// `identity` changes nothing if it is combined with a value: 0 for `gs::Sum`.
+/// Threads: all of the block, because it contains barriers. A thread without a value passes the identity.
+/// Shared memory: 32 static elements of `T` on GPUs, once for each pair of `T` and `Op` in a kernel. You may call it again
+/// at once, because it ends with a barrier. No dynamic shared memory.
+/// Signature: template <class T, class Op> BlockScan<T> gs::block_scan(T value, T identity, Op op)
 
 #if defined(GS_SERIAL)
 

@@ -13,7 +13,8 @@
 
 namespace gs {
 
-// Returns how many elements sixteen bytes hold.
+/// Returns how many elements sixteen bytes hold. The types must have the same size, which divides 16.
+/// Threads: any.
 template <class T, class... Rest>
 GS_INLINE constexpr int pack_size() {
     static_assert(16 % sizeof(T) == 0, "a pack holds a whole number of elements");
@@ -21,13 +22,14 @@ GS_INLINE constexpr int pack_size() {
     return 16 / sizeof(T);
 }
 
-// Elements that we load or store together.
+/// Elements that you load or store together, in the array `at`.
 template <class T, int Size = pack_size<T>()>
 struct alignas(16) Pack {
     T at[Size];
 };
 
-// Returns true if `address` is on a 16-byte boundary.
+/// Load and store sixteen bytes at once. `address` must be on a 16-byte boundary.
+/// Threads: any.
 template <class T>
 GS_INLINE Pack<T> load_wide(const T* address) {
     return *reinterpret_cast<const Pack<T>*>(address);
@@ -37,13 +39,16 @@ GS_INLINE void store_wide(T* address, const Pack<T>& pack) {
     *reinterpret_cast<Pack<T>*>(address) = pack;
 }
 
-// Returns how many elements there are from `address` to the next 16-byte boundary: fewer than a pack. Arrays must be
-// aligned to their elements.
+/// Returns how many elements there are from `address` to the next 16-byte boundary: fewer than a pack. The array must be
+/// aligned to its elements. Only the first array counts.
+/// Threads: any.
 template <class T, class... Rest>
 GS_INLINE size_t to_boundary(const T* address, Rest...) {
     return (0 - (size_t)address) % 16 / sizeof(T);
 }
 
+/// Returns true if all addresses are on 16-byte boundaries.
+/// Threads: any.
 GS_INLINE bool on_boundary() { return true; }
 template <class... Rest>
 GS_INLINE bool on_boundary(const void* first, Rest... rest) {
@@ -87,8 +92,7 @@ GS_INLINE void walk_wide(size_t n, size_t head, bool aligned, Packs packs, Singl
 
 #endif
 
-// out[i] = f(in[i]...) for each i of 0..n, over all threads of the grid. An input can be `out` itself, but must not
-// overlap `out` in another way. All arrays must have elements with the same size. Call it through GS_FOR_EACH_WIDE.
+// The function behind GS_FOR_EACH_WIDE.
 template <class F, class Out, class... In>
 GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
 #if defined(GS_SERIAL)
@@ -121,9 +125,11 @@ GS_INLINE void for_each_wide(size_t n, Out* out, F f, const In*... in) {
 #endif
 }
 
-// Combines map(in[i]...) over this thread's share of 0..n, starting from `identity`; the grid's threads share 0..n.
-// `combine` must be associative and commutative up to rounding. The order depends only on the launch shape, the
-// arrays' alignment and n, so if you repeat a launch you get the same bits.
+/// Combines `map(in[i]...)` over this thread's share of `0..n`, starting from `identity`; the grid's threads share
+/// `0..n`. Pass each thread's result to `gs::block_reduce` to combine a block's. `combine` must be associative and
+/// commutative up to rounding. The order depends only on the launch shape, the arrays' alignment and `n`, so if you
+/// repeat a launch you get the same bits.
+/// Threads: all of the grid. The shares of threads that do not come here are missing in the result.
 template <class Acc, class Combine, class Map, class... In>
 GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const In*... in) {
     // With independent accumulators there is no chain of dependent additions, and on the CPU they
@@ -172,7 +178,7 @@ GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const 
     return acc[0];
 }
 
-// Calls visit(in[i]) for each i of 0..n, over all threads of the grid.
+// The function behind GS_FOR_EACH_WIDE_IN.
 template <class Visit, class In>
 GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
 #if defined(GS_SERIAL)
@@ -200,12 +206,18 @@ GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
 
 }  // namespace gs
 
-// GS_FOR_EACH_WIDE(n, out, f, in...): out[i] = f(in[i]...) for each i of 0..n, over all threads of the grid.
-//
-//   GS_FOR_EACH_WIDE(n, y, [=](float x, float y) { return a * x + y; }, x, y);
+/// Sets `out[i] = f(in[i]...)` for each `i` of `0..n`, over all threads of the grid. An input can be `out` itself, but
+/// must not overlap `out` in another way. All arrays must have elements with the same size.
+///
+///     GS_FOR_EACH_WIDE(n, y, [=](float x, float y) { return a * x + y; }, x, y);
+///
+/// Threads: all of the grid. Elements of threads that do not come here are not set.
+/// Signature: GS_FOR_EACH_WIDE(n, out, f, in...)
 #define GS_FOR_EACH_WIDE(...) ::gs::for_each_wide(__VA_ARGS__)
 
-// GS_FOR_EACH_WIDE_IN(n, in, visit): visit(in[i]) for each i of 0..n, over all threads of the grid.
+/// Calls `visit(in[i])` for each `i` of `0..n`, over all threads of the grid.
+/// Threads: all of the grid. Elements of threads that do not come here are not visited.
+/// Signature: GS_FOR_EACH_WIDE_IN(n, in, visit)
 #define GS_FOR_EACH_WIDE_IN(...) ::gs::visit_wide(__VA_ARGS__)
 
 #endif

@@ -49,6 +49,7 @@ fn label(leaf: &Expr, kernel: &Kernel) -> String {
     const AXES: [&str; 3] = ["x", "y", "z"];
     match leaf {
         Expr::Param(i) => kernel.params[*i].name.clone(),
+        Expr::Member { written, .. } => written.clone(),
         Expr::Len(i) => format!("len({})", kernel.params[*i].name),
         Expr::Launch(LaunchValue::Grid(axis)) => format!("grid.{}", AXES[*axis]),
         Expr::Launch(LaunchValue::Block(axis)) => format!("block.{}", AXES[*axis]),
@@ -63,6 +64,7 @@ pub(super) fn expression(expr: &Expr, names: &Names<'_>) -> String {
     match expr {
         Expr::Literal(value) => format!("{value}_i128"),
         Expr::Param(i) => format!("({} as i128)", names.args[*i]),
+        Expr::Member { param, rust, .. } => format!("({}{rust} as i128)", names.args[*param]),
         Expr::Len(i) => {
             let arg = &names.args[*i];
             if names.is_optional(*i) {

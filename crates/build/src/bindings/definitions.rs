@@ -2,8 +2,8 @@
 
 use super::fill::fill;
 use super::{ALLOW, docs_or};
+use crate::definition::{Definition, Enum, Struct};
 use crate::names::identifier;
-use crate::signature::{Definition, Enum, Struct};
 
 pub(super) fn definition(definition: &Definition) -> String {
     match definition {

@@ -38,7 +38,7 @@ const LAUNCHER: &str = r"
 /// {{docs}}
 /// {{requires}}
 ///
-/// The launch has {{shape}}. Does not block. The kernel is in {{place}}.
+/// The launch has {{shape}}. {{other}} Does not block. The kernel is in {{place}}.
 /// {{reads}}
 /// {{optional}}
 /// {{blocks}}
@@ -72,9 +72,9 @@ __gpustream::__generated! {
 }
 ";
 
-/// Returns a launcher with this body. `shape` describes the launch's shape for its documentation. `takes` is its
-/// parameter for the shape, if it has one.
-fn launcher(method: &str, shape: &str, takes: &str, body: &str, names: &Names<'_>) -> String {
+/// Returns a launcher with this body. `shape` describes the launch's shape for its documentation, and `other` says how to get
+/// another one. `takes` is its parameter for the shape, if it has one.
+fn launcher(method: &str, [shape, other]: [&str; 2], takes: &str, body: &str, names: &Names<'_>) -> String {
     let kernel = names.kernel;
     let Contract { safe, requires, cooperative, reads, optional, .. } = &kernel.contract;
     let only_if = |applies: bool, line: &'static str| if applies { line } else { "" };
@@ -100,6 +100,7 @@ fn launcher(method: &str, shape: &str, takes: &str, body: &str, names: &Names<'_
         docs = docs_or(&kernel.docs, &format!("Launches `{}`.", kernel.name)),
         requires = if requires.is_empty() { String::new() } else { format!("\nRequires:{requirements}") },
         shape,
+        other,
         place = names.place,
         reads = about(reads, "The author promises that the kernel only reads {}."),
         optional = about(
@@ -195,7 +196,9 @@ fn in_default_shape(method: &str, covers: &Covers, names: &Names<'_>) -> String 
     // A block shape in the contract wins over the device's choice, because the kernel may rely on it.
     let strided = kernel.strided && covers.block.is_none();
     let how = if strided { "a grid that the device chooses and that loops over" } else { "threads for" };
-    launcher(method, &format!("{how} `{}`", covers.text), "", &body, names)
+    let name = &kernel.name;
+    let other = format!("[`{name}_with`](Self::{name}_with) takes the shape.");
+    launcher(method, [&format!("{how} `{}`", covers.text), &other], "", &body, names)
 }
 
 /// Returns the call that makes a `Launch` for these extents.
@@ -303,7 +306,16 @@ fn in_given_shape(method: &str, names: &Names<'_>) -> String {
             format!("{loaded}.launch({stream}, {launch}, &[{args}])")
         },
     );
-    launcher(method, "the given shape", &format!("{launch}: &__gpustream::Launch,\n"), &body, names)
+    let name = &kernel.name;
+    let other = if kernel.contract.covers.is_some() {
+        format!("[`{name}`](Self::{name}) chooses it.")
+    } else {
+        format!(
+            "There is no `{name}_with`, because this launcher takes the shape already. If `{name}` should choose it, write a \
+             `covers:` line above the kernel, such as `covers: n`."
+        )
+    };
+    launcher(method, ["the given shape", &other], &format!("{launch}: &__gpustream::Launch,\n"), &body, names)
 }
 
 /// Returns the statement that replaces a memory argument by its view.

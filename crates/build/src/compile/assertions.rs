@@ -8,8 +8,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::definition::{Definition, Enum, Struct};
 use crate::names::is_word;
-use crate::signature::{Definition, Enum, Global, Module, Struct};
+use crate::signature::{Global, Module};
 use crate::types::{ParamType, ValueType};
 use crate::unit::{Unit, quoted};
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Scope;
+use super::place::{Place, Refusal};
 use crate::diagnostic::Diagnostic;
 use crate::types::{ParamType, ValueType};
 
@@ -12,6 +13,13 @@ pub(crate) enum Expr {
     Literal(i128),
     /// An integer parameter, by index.
     Param(usize),
+    /// An integer inside a parameter: the parameter's index, the integer as the contract writes it (`s.size[1]`), and
+    /// what follows the argument's name in Rust (`.size[1]`).
+    Member {
+        param: usize,
+        written: String,
+        rust: String,
+    },
     /// The number of elements behind a pointer parameter, by index.
     Len(usize),
     Launch(LaunchValue),
@@ -66,7 +74,7 @@ impl Expr {
     /// Returns how the expression depends on `leaf`, a length or a value of the launch.
     pub(super) fn direction(&self, leaf: &Self) -> Direction {
         match self {
-            Self::Literal(_) | Self::Param(_) | Self::Len(_) | Self::Launch(_) => {
+            Self::Literal(_) | Self::Param(_) | Self::Member { .. } | Self::Len(_) | Self::Launch(_) => {
                 Direction { rises: self == leaf, falls: false }
             }
             Self::Negate(inner) => inner.direction(leaf).turned(),
@@ -87,7 +95,7 @@ impl Expr {
     pub(crate) fn values(&self) -> Vec<&Self> {
         match self {
             Self::Literal(_) => Vec::new(),
-            Self::Param(_) | Self::Len(_) | Self::Launch(_) => vec![self],
+            Self::Param(_) | Self::Member { .. } | Self::Len(_) | Self::Launch(_) => vec![self],
             Self::Negate(inner) => inner.values(),
             Self::Binary(_, left, right) => {
                 let mut values = left.values();
@@ -155,9 +163,9 @@ const MAX_DEPTH: u32 = 64;
 
 /// The symbols, longest first, so that `<=` is not read as `<`. The last few are not operators in contracts,
 /// but a message about an operator is clearer than one about a character.
-const SYMBOLS: [&str; 24] = [
+const SYMBOLS: [&str; 25] = [
     "<=", ">=", "==", "!=", "&&", "||", "<<", ">>", "->", "<", ">", "+", "-", "*", "/", "%", "(", ")", ".",
-    "=", "!", "&", "|", "[",
+    "=", "!", "&", "|", "[", "]",
 ];
 
 impl<'a> Parser<'a> {
@@ -296,7 +304,7 @@ impl<'a> Parser<'a> {
                 self.close()?;
                 Ok(inner)
             }
-            Token::Number(digits) => self.number(digits, range),
+            Token::Number(digits) => self.number(digits, range).map(Expr::Literal),
             Token::Name("grid") if self.scope.find("grid").is_none() => {
                 Ok(Expr::Launch(LaunchValue::Grid(self.axis("grid", range)?)))
             }
@@ -321,7 +329,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn number(&self, digits: &str, range: Range<usize>) -> Result<Expr, Diagnostic> {
+    fn number(&self, digits: &str, range: Range<usize>) -> Result<i128, Diagnostic> {
         let plain: String = digits.chars().filter(|&c| c != '_' && c != '\'').collect();
         let plain = plain.trim_end_matches(['u', 'U', 'l', 'L']);
         if plain.len() > 1 && plain.starts_with('0') && plain.bytes().all(|b| b.is_ascii_digit()) {
@@ -335,7 +343,7 @@ impl<'a> Parser<'a> {
             Some(hex) => i128::from_str_radix(hex, 16),
             None => plain.parse(),
         };
-        value.map(Expr::Literal).map_err(|_| self.error(range, format!("`{digits}` is not an integer")))
+        value.map_err(|_| self.error(range, format!("`{digits}` is not an integer")))
     }
 
     fn axis(&mut self, of: &str, range: Range<usize>) -> Result<usize, Diagnostic> {
@@ -359,10 +367,9 @@ impl<'a> Parser<'a> {
             .scope
             .params
             .iter()
-            .filter_map(|p| match &p.ty {
-                ParamType::Pointer { .. } => Some(format!("len({})", p.name)),
-                ParamType::Value(ValueType::Scalar(s)) if s.is_integer() => Some(p.name.clone()),
-                ParamType::Value(_) => None,
+            .flat_map(|p| match &p.ty {
+                ParamType::Pointer { .. } => vec![format!("len({})", p.name)],
+                ParamType::Value(ty) => Place::parameter(&p.name, ty).integers(self.scope.definitions),
             })
             .collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -397,19 +404,60 @@ impl<'a> Parser<'a> {
     fn parameter(&mut self, name: &str, range: Range<usize>) -> Result<Expr, Diagnostic> {
         let index = self.scope.find(name).ok_or_else(|| self.unknown(name, range.clone()))?;
         match &self.scope.params[index].ty {
-            ty if ty.is_refused() => Ok(Expr::Param(index)),
-            ParamType::Value(ValueType::Scalar(scalar)) if scalar.is_integer() => Ok(Expr::Param(index)),
-            ParamType::Value(_) => Err(self.scope.refuse(
-                range,
-                format!("`{name}` is not an integer"),
-                "contracts compute with integer parameters and lengths",
-            )),
-            ParamType::Pointer { .. } => Err(self.scope.refuse(
-                range,
-                format!("`{name}` is a pointer"),
-                format!("its number of elements is len({name})"),
-            )),
+            ParamType::Value(ty) => self.part(index, Place::parameter(name, ty), range),
+            ParamType::Pointer { element, .. } => {
+                let is_struct = matches!(element, ValueType::Struct { .. });
+                let follows = matches!(self.peek()?.0, Token::Symbol("->" | "." | "["));
+                let help = if is_struct && follows {
+                    "a launcher cannot read memory of the device: pass the struct by value, or its number beside it"
+                        .to_owned()
+                } else {
+                    format!("its number of elements is len({name})")
+                };
+                Err(self.scope.refuse(range, format!("`{name}` is a pointer"), help))
+            }
         }
+    }
+
+    /// Reads which integer of a parameter is meant: `s.width`, `s.size[1]`. `range` is the parameter's name.
+    fn part(&mut self, param: usize, mut place: Place, mut range: Range<usize>) -> Result<Expr, Diagnostic> {
+        let whole = place.clone();
+        loop {
+            let part = if self.accept(&["."])?.is_some() {
+                let (token, word) = self.next()?;
+                let Token::Name(name) = token else {
+                    return Err(self.error(word, "the name of a member is missing here"));
+                };
+                range = word;
+                place.member(name, self.scope.definitions)
+            } else if self.accept(&["["])?.is_some() {
+                let (token, word) = self.next()?;
+                let Token::Number(digits) = token else {
+                    return Err(self.error(word, "an element's index is a number: `s.size[1]`"));
+                };
+                let index = self.number(digits, word.clone())?;
+                if self.accept(&["]"])?.is_none() {
+                    let (_, range) = self.peek()?;
+                    return Err(self.error(range, "expected `]`"));
+                }
+                range = word;
+                place.element(index)
+            } else {
+                break;
+            };
+            place =
+                part.map_err(|(message, help): Refusal| self.scope.refuse(range.clone(), message, help))?;
+        }
+        if !place.is_refused() && !place.is_integer() {
+            let message = format!("`{}` is not an integer", place.written);
+            let has_integers = !place.integers(self.scope.definitions).is_empty();
+            let help = if has_integers { place } else { whole }.instead(self.scope.definitions);
+            return Err(self.scope.refuse(range, message, help));
+        }
+        if place.rust.is_empty() {
+            return Ok(Expr::Param(param));
+        }
+        Ok(Expr::Member { param, written: place.written, rust: place.rust })
     }
 }
 
@@ -434,7 +482,7 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Expr, Diagnostic> {
         let (source, params) = (SourceFile::new("k.cu", text), params());
-        let scope = Scope { file: &source, text, kernel: "k", params: &params };
+        let scope = Scope { file: &source, text, kernel: "k", params: &params, definitions: &[] };
         let mut parser = Parser::new(0..text.len(), scope);
         let expr = parser.expression()?;
         parser.finish()?;
@@ -446,7 +494,7 @@ mod tests {
         Some(match expr {
             Expr::Literal(value) => *value,
             Expr::Param(0) => 7,
-            Expr::Param(_) => -3,
+            Expr::Param(_) | Expr::Member { .. } => -3,
             Expr::Len(_) => 1000,
             Expr::Launch(_) => 64,
             Expr::Negate(inner) => value(inner)?.checked_neg()?,

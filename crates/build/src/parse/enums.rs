@@ -3,8 +3,8 @@
 use super::children;
 use super::declared::Constant;
 use super::types::{Place, Shape, Types};
+use crate::definition::Enum;
 use crate::diagnostic::Diagnostic;
-use crate::signature::Enum;
 use crate::types::{Scalar, ValueType};
 
 impl<'a> Types<'a> {

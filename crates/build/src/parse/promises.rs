@@ -37,7 +37,8 @@ impl<'a> File<'a> {
     fn read_contract(&mut self, kernel: &str, params: &[Param], lines: &[doc::DocLine]) -> Option<Contract> {
         let mut contract = Contract::default();
         let before = self.diagnostics.len();
-        let scope = Scope { file: self.source, text: &self.docs.blanked, kernel, params };
+        let (text, definitions) = (&self.docs.blanked, &self.types.used);
+        let scope = Scope { file: self.source, text, kernel, params, definitions };
         for (kind, range) in doc::contract(lines) {
             contract.add(kind, range, scope, &mut self.diagnostics);
         }
@@ -64,7 +65,12 @@ impl<'a> File<'a> {
         let clauses = contract.requires.iter().flat_map(|clause| [&clause.left, &clause.right]);
         let extents = contract.covers.iter().flat_map(|covers| &covers.extents);
         let leaves: Vec<_> = clauses.chain(extents).flat_map(Expr::values).collect();
-        let is_used = |i: &usize| generics[*i].is_some() && leaves.contains(&&Expr::Param(*i));
+        let is_leaf = |i: usize| {
+            leaves
+                .iter()
+                .any(|leaf| matches!(leaf, Expr::Param(param) | Expr::Member { param, .. } if *param == i))
+        };
+        let is_used = |i: &usize| generics[*i].is_some() && is_leaf(*i);
         for i in (0..params.len()).filter(is_used) {
             self.diagnostics.push(self.source.diagnostic(
                 params[i].range.clone(),

@@ -7,8 +7,9 @@ use tree_sitter::Node;
 use super::kernel_templates::{Parameter, argument, parameters, split};
 use super::types::{Place, Shape, Type, Types, scope};
 use super::{child_of_kind, children};
+use crate::definition::Definition;
 use crate::diagnostic::Diagnostic;
-use crate::signature::{Argument, Definition};
+use crate::signature::Argument;
 use crate::types::ValueType;
 
 /// A struct template in the file or its headers.

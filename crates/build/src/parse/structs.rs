@@ -6,8 +6,8 @@ use super::declared::declarator_name;
 use super::preprocess::closing;
 use super::types::{Place, Shape, Types, scope};
 use super::{child_of_kind, children, declarators, descendants};
+use crate::definition::{Field, Struct};
 use crate::diagnostic::Diagnostic;
-use crate::signature::{Field, Struct};
 use crate::types::{Scalar, ValueType};
 
 impl<'a> Types<'a> {

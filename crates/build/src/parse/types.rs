@@ -10,9 +10,10 @@ use super::declared::{Constant, Declared};
 use super::preprocess::{Macros, Part, Parts};
 use super::struct_templates::StructTemplate;
 use super::{children, doc, function_name};
+use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::names::{has_a_meaning, identifier};
-use crate::signature::{Argument, Definition, Template};
+use crate::signature::{Argument, Template};
 use crate::types::{Scalar, ValueType, handle_from_cpp, vector_from_cpp};
 
 /// A node and the file that it is in.

@@ -111,7 +111,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has a grid that the device chooses and that loops over `n`. Does not block. The kernel is in `k.cu`, line 15.
+    /// The launch has a grid that the device chooses and that loops over `n`. [`saxpy_with`](Self::saxpy_with) takes the shape. Does not block. The kernel is in `k.cu`, line 15.
     ///
     /// # Errors
     /// `ContractViolated` if a requirement does not hold.
@@ -138,7 +138,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 15.
+    /// The launch has the given shape. [`saxpy`](Self::saxpy) chooses it. Does not block. The kernel is in `k.cu`, line 15.
     ///
     /// # Errors
     /// `ContractViolated` if a requirement does not hold.
@@ -176,7 +176,7 @@ impl Kernels {
     /// * `rows * columns <= len(image)`
     /// * `block.x <= 16`
     ///
-    /// The launch has threads for `columns, rows by 16, 16`. Does not block. The kernel is in `k.cu`, line 21.
+    /// The launch has threads for `columns, rows by 16, 16`. [`draw_with`](Self::draw_with) takes the shape. Does not block. The kernel is in `k.cu`, line 21.
     ///
     /// # Errors
     /// `ContractViolated` if a requirement does not hold.
@@ -213,7 +213,7 @@ impl Kernels {
     /// * `rows * columns <= len(image)`
     /// * `block.x <= 16`
     ///
-    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 21.
+    /// The launch has the given shape. [`draw`](Self::draw) chooses it. Does not block. The kernel is in `k.cu`, line 21.
     ///
     /// # Errors
     /// `ContractViolated` if a requirement does not hold.
@@ -248,7 +248,7 @@ impl Kernels {
     __gpustream::__generated! {
     /// Launches `free_for_all`.
     ///
-    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 26.
+    /// The launch has the given shape. There is no `free_for_all_with`, because this launcher takes the shape already. If `free_for_all` should choose it, write a `covers:` line above the kernel, such as `covers: n`. Does not block. The kernel is in `k.cu`, line 26.
     ///
     /// # Errors
     /// `InvalidLaunch` if the shape exceeds the device's limits.
@@ -281,7 +281,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has a grid that the device chooses and that loops over `n`. Does not block. The kernel is in `k.cu`, line 32.
+    /// The launch has a grid that the device chooses and that loops over `n`. [`widen_with`](Self::widen_with) takes the shape. Does not block. The kernel is in `k.cu`, line 32.
     ///
     /// # Errors
     /// `ContractViolated` if a requirement does not hold.
@@ -312,7 +312,7 @@ impl Kernels {
     /// * `n <= len(x)`
     /// * `n <= len(y)`
     ///
-    /// The launch has the given shape. Does not block. The kernel is in `k.cu`, line 32.
+    /// The launch has the given shape. [`widen`](Self::widen) chooses it. Does not block. The kernel is in `k.cu`, line 32.
     ///
     /// # Errors
     /// `ContractViolated` if a requirement does not hold.

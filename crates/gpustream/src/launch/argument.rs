@@ -9,7 +9,7 @@ use gpustream_core::memory::Access;
 use gpustream_core::operation::Argument;
 use gpustream_core::track::Mode;
 use gpustream_hal::cold_path::cold_path;
-use gpustream_hal::{Error, ErrorKind, RawBuffer, Result};
+use gpustream_hal::{ArgumentMemory, Error, ErrorKind, RawBuffer, Result};
 
 use crate::module::Kernel;
 use crate::plain::Plain;
@@ -40,8 +40,8 @@ enum ArgKind<'a> {
 /// What is borrowed for an argument that is memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borrow {
-    /// The memory itself, so a written argument cannot overlap another argument.
-    Memory,
+    /// The memory itself, so a written argument cannot overlap another argument. Its elements have this many bytes.
+    Memory { element: u32 },
     /// A texture or a surface, which shares its memory with others.
     Object,
 }
@@ -111,7 +111,8 @@ impl<'a> Arg<'a> {
     #[inline]
     fn memory<T: Plain>(view: View<'a, T>, access: Access<'a>) -> Self {
         let (address, device) = (view.as_raw().0, view.device);
-        Self { kind: ArgKind::Memory { address, access, device, borrow: Borrow::Memory } }
+        let borrow = Borrow::Memory { element: const { size_of::<T>() as u32 } };
+        Self { kind: ArgKind::Memory { address, access, device, borrow } }
     }
 
     /// Returns the argument as the core knows it, or `None` if it is memory of another device.
@@ -132,6 +133,23 @@ impl<'a> Arg<'a> {
         match self.kind {
             ArgKind::Value { .. } => RawBuffer(0),
             ArgKind::Memory { address, .. } => RawBuffer(address),
+        }
+    }
+
+    /// Returns the memory that a kernel gets as argument `number`, for a device that checks accesses. `None` for a value, a
+    /// texture and a surface.
+    fn lent(&self, number: usize) -> Option<ArgumentMemory> {
+        match &self.kind {
+            ArgKind::Memory { address, access, borrow: Borrow::Memory { element }, .. } => {
+                Some(ArgumentMemory {
+                    argument: number,
+                    address: RawBuffer(*address),
+                    bytes: access.range.len(),
+                    element: *element as usize,
+                    writes: access.mode != Mode::Read,
+                })
+            }
+            _ => None,
         }
     }
 
@@ -202,7 +220,8 @@ pub(super) fn lower<'t, 'a>(
             ArgKind::Value { bytes, size, .. } => (*bytes, *size),
             ArgKind::Memory { address, access, device, borrow } => {
                 if !stream.device.0.reaches(&device.0, access.block.kind)? {
-                    return Err(stream.foreign("a memory argument"));
+                    let what = format!("argument {} of `{}`", index + 1, kernel.name);
+                    return Err(stream.foreign(&what, device));
                 }
                 accesses[touched].write(access);
                 touched += 1;
@@ -229,6 +248,12 @@ pub(super) fn lower<'t, 'a>(
     pointers.len = args.len();
     // SAFETY: `touched` of them have been written.
     Ok(unsafe { std::slice::from_raw_parts(accesses.as_ptr().cast(), touched) })
+}
+
+/// Returns the memory of all arguments, for a device that checks accesses.
+#[cold]
+pub(super) fn lent(args: &[Arg<'_>]) -> Vec<ArgumentMemory> {
+    args.iter().enumerate().filter_map(|(number, arg)| arg.lent(number)).collect()
 }
 
 /// Checks that a kernel does not write memory that it also gets as a texture or a surface. Devices do not keep these two ways

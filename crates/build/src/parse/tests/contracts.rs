@@ -259,3 +259,90 @@ fn pointers_may_be_read_only_and_optional() {
         refused(&at(lines, params), position, &[part]);
     }
 }
+
+/// Structs, vectors and arrays that a contract may look into.
+const STRUCTS: &str = "\
+struct Size { int width, height; float scale; };\n\
+struct Grid { Size sizes[2]; unsigned char type; dim3 cells; half2 pair; long shape[2][3]; };\n\
+union Either { int i; float f; };\n\
+template <class T> struct Pair { T first, second; };\n\
+enum Mode : int { Off, On };\n\
+struct Ref { int* at; int n; };\n\
+struct Flags { bool on; char letter; Mode mode; };\n";
+
+fn of_structs(contract: &str, params: &str) -> String {
+    format!("{STRUCTS}/// {contract}\n__global__ void k({params}) {{}}")
+}
+
+#[test]
+fn contracts_compute_with_integers_in_structs() {
+    let params = "Grid g, const Size s, dim3 d, Pair<long> p, float* y";
+    for (written, rust) in [
+        ("s.width", ".width"),
+        ("g.sizes[1].height", ".sizes[1].height"),
+        ("g . sizes [ 0x1 ] . height", ".sizes[1].height"),
+        ("g.type", ".r#type"),
+        ("g.cells.z", ".cells[2]"),
+        ("g.shape[1][2]", ".shape[1][2]"),
+        ("d.x", "[0]"),
+        ("p.second", ".second"),
+    ] {
+        let text =
+            of_structs(&format!("requires: 2 * {written} + 1 <= len(y)\n/// covers: {written}"), params);
+        let module = read(&text);
+        let contract = &module.kernels[0].contract;
+        let Some([Expr::Member { rust: found, .. }]) =
+            contract.covers.as_ref().map(|covers| &*covers.extents)
+        else {
+            panic!("{contract:?}");
+        };
+        assert_eq!(found, rust, "{written}");
+        assert!(contract.requires[0].left.values().contains(&&contract.covers.as_ref().unwrap().extents[0]));
+    }
+    // A parameter's name comes before the launch's values.
+    let module = read("struct S { int x; };\n/// requires: grid.x <= 4\n__global__ void k(S grid) {}");
+    assert!(matches!(module.kernels[0].contract.requires[0].left, Expr::Member { param: 0, .. }));
+    // A launcher without `requires:` may take its shape from a struct with addresses.
+    let module = read(&of_structs("covers: r.n", "Ref r"));
+    assert!(!module.kernels[0].contract.safe && module.kernels[0].contract.covers.is_some());
+}
+
+#[test]
+fn errors_point_at_the_member_that_a_contract_cannot_use() {
+    let line = STRUCTS.lines().count() + 1;
+    let params = "Grid g, Size s, Either u, Flags f, Mode m, Size* p, half2 h, float* y";
+    for (contract, column, parts) in [
+        ("s.widht <= 4", 17, &["a value of `Size` has no member `widht`", "s.width, s.height"][..]),
+        ("s <= 4", 15, &["`s` is not an integer", "s.width, s.height"]),
+        ("s.scale <= 4", 17, &["`s.scale` is not an integer", "you can use s.width"]),
+        ("f.on == 1", 17, &["`f.on` is not an integer", "contracts compute with"]),
+        ("f.letter == 1", 17, &["`f.letter` is not an integer"]),
+        ("f.mode == 1", 17, &["`f.mode` is not an integer"]),
+        ("g.sizes.width <= 4", 23, &["`g.sizes` is an array", "g.sizes[0]"]),
+        ("g.sizes[2].width <= 4", 23, &["`g.sizes` has 2 elements", "below 2"]),
+        ("g.sizes[n].width <= 4", 23, &["an element's index is a number"]),
+        ("g.sizes[1.width <= 4", 24, &["expected `]`"]),
+        ("g.shape[1] <= 4", 23, &["`g.shape[1]` is not an integer", "g.shape[1][0]"]),
+        ("g.cells.w <= 4", 23, &["`g.cells` has no member `w`", "g.cells.x, g.cells.y, g.cells.z"]),
+        ("g.type.x <= 4", 22, &["`g.type` is not a struct"]),
+        ("g.type[0] <= 4", 22, &["`g.type` is not an array"]),
+        ("g. <= 4", 18, &["the name of a member is missing"]),
+        ("u.i <= 4", 17, &["`Either` is a union"]),
+        ("h.x <= 4", 17, &["`h.x` is not an integer", "contracts compute with"]),
+        ("m.x <= 4", 17, &["`m` is not a struct"]),
+        ("p->width <= 4", 15, &["`p` is a pointer", "pass the struct by value"]),
+        ("w <= len(y)", 15, &["`w` is not a parameter", "s.width, s.height, len(p)"]),
+    ] {
+        let contract = format!("requires: {contract}, 0 <= len(y), 0 <= len(p)");
+        refused(&of_structs(&contract, params), &format!("{line}:{column}"), parts);
+    }
+    // Only the error about the parameter itself.
+    let text = of_structs("requires: r.width <= 4, r.size[9].x <= 4", "Size& r");
+    assert_eq!(errors(&text).len(), 1, "{:#?}", errors(&text));
+    let text = "template <class T> struct Pair { T first; };\n/// requires: p.first <= 4\n/// types: T = int, Pair<int>\n\
+                template <class T> __global__ void k(T p) {}";
+    assert!(errors(text).iter().all(|e| e.starts_with("2:")), "{:#?}", errors(text));
+    let text = "struct A { int n; };\nstruct B { int n; };\n/// types: T = A, B\n/// requires: p.n <= 4\n\
+                template <class T> __global__ void k(T p) {}";
+    refused(text, "5:38", &["the contract computes with `p`, whose type the template chooses"]);
+}

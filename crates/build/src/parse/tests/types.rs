@@ -1,7 +1,7 @@
 //! The types of parameters: their Rust types, and those that Rust cannot pass.
 
 use super::*;
-use crate::signature::{Definition, Struct};
+use crate::definition::{Definition, Struct};
 
 /// Returns the type of the only parameter.
 fn param(declaration: &str) -> ParamType {
