@@ -60,7 +60,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `GPUSTREAM_BACKENDS` | comma-separated list of `cpu`, `cuda`, `hip`; or `none` to embed only the source |
-//! | `GPUSTREAM_CPU_LEVELS` | instruction levels: `x86-64-v2`, `x86-64-v3`, `x86-64-v4`; `aarch64`. The first level also gets an image for checked mode |
+//! | `GPUSTREAM_CPU_LEVELS` | instruction levels: `x86-64-v2`, `x86-64-v3`, `x86-64-v4`; `aarch64`; or `native` for the level of the machine that builds. The first level also gets an image for checked mode |
 //! | `GPUSTREAM_CUDA_ARCHS` | real architectures, `sm_80,sm_90` |
 //! | `GPUSTREAM_HIP_ARCHS` | targets, `gfx90a,gfx1100` |
 //! | `CXX`, `NVCC`, `CUDA_HOME`, `HIPCC`, `ROCM_PATH` | where the compilers are; see [`toolchain`] |

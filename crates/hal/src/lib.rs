@@ -60,6 +60,7 @@ mod bytes;
 mod codes;
 pub mod cold_path;
 pub mod compiler;
+pub mod cpu_level;
 pub mod descriptor_message;
 pub mod device;
 pub mod device_parts;
