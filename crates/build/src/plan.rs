@@ -165,10 +165,9 @@ fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
     let mut levels = choices.targets(CPU_LEVELS, &choices.cpu_levels, known);
     // For another architecture, this machine's level says nothing.
     if levels == [NATIVE] {
-        levels = match known.contains(&cpu_level::best()) {
-            true => vec![cpu_level::best().to_owned()],
-            false => known.iter().map(|&level| level.to_owned()).collect(),
-        };
+        let best = cpu_level::best();
+        let levels_of_target = if known.contains(&best) { &[best] } else { known };
+        levels = levels_of_target.iter().map(|&level| level.to_owned()).collect();
     }
     if let Some(level) = levels.iter().find(|level| !known.contains(&level.as_str())) {
         return Err(Error::message(format!(

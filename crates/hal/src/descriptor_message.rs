@@ -59,6 +59,7 @@ pub fn send(socket: &UnixStream, message: &[u8], descriptor: BorrowedFd<'_>) -> 
 ///
 /// # Errors
 /// The system's.
+#[allow(clippy::unnecessary_cast, reason = "the lengths have another type in another C library")]
 pub fn receive(socket: &UnixStream, message: &mut [u8]) -> io::Result<Received> {
     // SAFETY: a structure of integers.
     let mut control: Control = unsafe { zeroed() };
