@@ -136,7 +136,8 @@ impl Kernels {
     }
 
     /// Adds a CPU instruction level such as `x86-64-v3`. The first call replaces the default: every level that
-    /// the target's architecture has.
+    /// the target's architecture has. `native` alone is the level of the machine that builds, or the default if
+    /// you build for another architecture.
     #[must_use]
     pub fn cpu_level(mut self, level: impl Into<String>) -> Self {
         self.wanted.cpu_levels.push(level.into());

@@ -20,11 +20,11 @@ mod structs;
 mod types;
 mod uses;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 pub(crate) use preprocess::{Helper, readable};
 pub(crate) use shared::hip_arrays;
-use tree_sitter::{Node, Tree};
+use tree_sitter::{Node, Tree, TreeCursor};
 
 pub(crate) use self::device_part::device_part;
 pub(crate) use self::uses::{identifiers, reach};
@@ -43,14 +43,15 @@ pub(crate) struct Script<'a> {
 /// Parses a file, or returns every reason why it cannot be bound. `headers` are your own. We read them for
 /// types, and to see which of their functions loop with `GS_FOR_EACH` or reach a grid barrier.
 pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
-    let mut module = read(source, headers, script)?;
+    let texts = Texts::new(source, headers)?;
+    let mut module = texts.read(script.defines, script.instances)?;
     let assumed = std::mem::take(&mut module.assumed);
     // Headers that we do not read define macros too. If a macro makes no difference to the result, it may be
     // defined there, so we do not insist that it is undefined.
     let changes = |names: &[String]| {
         let names = names.iter().map(|name| (name.clone(), None));
         let defines: Vec<_> = script.defines.iter().cloned().chain(names).collect();
-        let other = read(source, headers, Script { defines: &defines, ..script });
+        let other = texts.read(&defines, script.instances);
         other.map_or(true, |other| Module { assumed: Vec::new(), ..other } != module)
     };
     let (mut told, rest): (Vec<_>, Vec<_>) =
@@ -59,34 +60,65 @@ pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>)
         told.extend(rest);
     }
     module.assumed = told;
-    module.read_only = read_only(source, headers)?;
+    module.read_only = texts.read_only()?;
     Ok(module)
 }
 
-/// Returns the variables of a file and its headers that kernels only read, in every branch of every `#if`.
-fn read_only(source: &SourceFile, headers: &[Helper]) -> Result<Vec<String>> {
-    let sources = headers.iter().map(|header| &header.source).chain([source]);
-    let trees = sources.map(|source| Ok((&*source.text, tree(&source.text)?))).collect::<Result<Vec<_>>>()?;
-    let texts: Vec<_> = trees.iter().map(|(text, tree)| (*text, tree.root_node())).collect();
-    Ok(read_only::paths(&texts))
+/// A file and its headers. We read them several times, with other macros each time, so we keep what stays the same.
+struct Texts<'a> {
+    source: &'a SourceFile,
+    headers: &'a [Helper],
+    /// The headers as they are, with every branch of every `#if`.
+    trees: Vec<(&'a str, Tree)>,
+    /// The headers' part of the file's uses, and of its `extern __shared__` arrays.
+    uses: uses::Uses,
+    dynamic_shared: BTreeSet<String>,
+    /// What [`preprocess`] made of the texts.
+    kept: preprocess::Trees,
 }
 
-/// Parses a file like [`parse`] does, assuming that every unknown macro is undefined.
-fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
-    let parts = preprocess::Parts::read(source, headers, script.defines)?;
-    let root = parts.root();
-    let headers = headers.iter().map(|header| &*header.source.text);
-    let trees = headers.map(|text| Ok((text, tree(text)?))).collect::<Result<Vec<_>>>()?;
-    let own = std::iter::once((&*source.text, root));
-    let texts: Vec<_> = own.chain(trees.iter().map(|(text, tree)| (*text, tree.root_node()))).collect();
+impl<'a> Texts<'a> {
+    fn new(source: &'a SourceFile, headers: &'a [Helper]) -> Result<Self> {
+        let texts = headers.iter().map(|header| &*header.source.text);
+        let trees = texts.map(|text| Ok((text, tree(text)?))).collect::<Result<Vec<_>>>()?;
+        let mut uses = uses::Uses::default();
+        let mut dynamic_shared = BTreeSet::new();
+        for (text, tree) in &trees {
+            uses.gather(text, tree.root_node());
+            shared::dynamic_arrays(text, tree.root_node(), &mut dynamic_shared);
+        }
+        Ok(Self { source, headers, trees, uses, dynamic_shared, kept: preprocess::Trees::default() })
+    }
+
+    /// Returns the variables that kernels only read, in every branch of every `#if`.
+    fn read_only(&self) -> Result<Vec<String>> {
+        let own = tree(&self.source.text)?;
+        let headers = self.trees.iter().map(|(text, tree)| (*text, tree.root_node()));
+        let texts: Vec<_> = headers.chain([(&*self.source.text, own.root_node())]).collect();
+        Ok(read_only::paths(&texts))
+    }
+
+    /// Parses the file like [`parse`] does, assuming that every unknown macro is undefined.
+    fn read(&self, defines: &[(String, Option<String>)], instances: &[String]) -> Result<Module> {
+        let parts = preprocess::Parts::read(self.source, self.headers, defines, &self.kept)?;
+        read(self, &parts, instances)
+    }
+}
+
+fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, instances: &[String]) -> Result<Module> {
+    let (source, root) = (texts.source, parts.root());
+    let mut uses = texts.uses.clone();
+    uses.gather(&source.text, root);
+    let mut dynamic_shared = texts.dynamic_shared.clone();
+    shared::dynamic_arrays(&source.text, root, &mut dynamic_shared);
     let mut file = File {
         source,
-        types: types::Types::collect(source, &parts),
+        types: types::Types::collect(source, parts),
         docs: doc::Docs::collect(source, root),
-        uses: uses::Uses::collect(&texts),
-        dynamic_shared: shared::dynamic_arrays(&texts),
-        wanted: kernel_templates::wanted(source, root, script.instances),
-        functions: kernel::functions(&parts),
+        uses,
+        dynamic_shared: dynamic_shared.into_iter().collect(),
+        wanted: kernel_templates::wanted(source, root, instances),
+        functions: kernel::functions(parts),
         kernels: Vec::new(),
         unused: Vec::new(),
         diagnostics: Vec::new(),
@@ -101,11 +133,11 @@ fn read(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<M
         file.warnings.push(format!("{}:{line}:{column}: {message}; {help}", path.display()));
     }
     if file.kernels.is_empty() && file.diagnostics.is_empty() {
-        file.diagnostics.push(no_kernel(source, root, &parts));
+        file.diagnostics.push(no_kernel(source, root, parts));
     }
     kernel::tell_apart(&mut file.kernels);
     kernel::check_names(source, &file.kernels, &mut file.diagnostics);
-    let globals = file.globals(&parts);
+    let globals = file.globals(parts);
     let mut diagnostics = file.diagnostics;
     diagnostics.sort_by_key(|d| (d.line, d.column));
     diagnostics.dedup();
@@ -286,12 +318,20 @@ pub(crate) fn named(node: Node<'_>) -> Vec<Node<'_>> {
 
 /// Returns a node and everything below it, in source order.
 pub(crate) fn descendants(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
-    let mut next = vec![node];
-    std::iter::from_fn(move || {
-        let node = next.pop()?;
-        next.extend(children(node).into_iter().rev());
-        Some(node)
+    let mut cursor = node.walk();
+    std::iter::successors(Some(node), move |_| {
+        (cursor.goto_first_child() || goto_next(&mut cursor)).then(|| cursor.node())
     })
+}
+
+/// Goes to the node that follows everything below this one. Returns false at the end.
+fn goto_next(cursor: &mut TreeCursor<'_>) -> bool {
+    while !cursor.goto_next_sibling() {
+        if !cursor.goto_parent() {
+            return false;
+        }
+    }
+    true
 }
 
 pub(crate) fn child_of_kind<'a>(node: Node<'a>, kind: &str) -> Option<Node<'a>> {
@@ -349,11 +389,8 @@ fn is_constant(text: &str, declaration: Node<'_>) -> bool {
 
 /// Calls `f` for a node. If `f` returns true, goes on with the node's children, in source order.
 pub(crate) fn visit<'a>(node: Node<'a>, f: &mut impl FnMut(Node<'a>) -> bool) {
-    if f(node) {
-        for child in children(node) {
-            visit(child, f);
-        }
-    }
+    let mut cursor = node.walk();
+    while f(cursor.node()) && cursor.goto_first_child() || goto_next(&mut cursor) {}
 }
 
 /// Returns true if the node is `#ifndef NAME` directly followed by `#define NAME`.

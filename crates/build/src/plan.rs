@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use gpustream_hal::cpu_level;
+
 use crate::backend::Backend;
 use crate::compile::cpu::CHECKED;
 use crate::diagnostic::{Error, Result};
@@ -16,6 +18,8 @@ const BACKENDS: &str = "GPUSTREAM_BACKENDS";
 const CUDA_ARCHS: &str = "GPUSTREAM_CUDA_ARCHS";
 const HIP_ARCHS: &str = "GPUSTREAM_HIP_ARCHS";
 const CPU_LEVELS: &str = "GPUSTREAM_CPU_LEVELS";
+/// Stands for the level of the machine that builds.
+const NATIVE: &str = "native";
 
 /// The variables that the plan depends on. If any of them changes, we must build again.
 pub(crate) const WATCHED: [&str; 14] = [
@@ -159,6 +163,12 @@ fn plan_cpu(choices: &Wanted) -> Result<(CxxCompiler, Vec<String>)> {
         )));
     }
     let mut levels = choices.targets(CPU_LEVELS, &choices.cpu_levels, known);
+    // For another architecture, this machine's level says nothing.
+    if levels == [NATIVE] {
+        let best = cpu_level::best();
+        let levels_of_target = if known.contains(&best) { &[best] } else { known };
+        levels = levels_of_target.iter().map(|&level| level.to_owned()).collect();
+    }
     if let Some(level) = levels.iter().find(|level| !known.contains(&level.as_str())) {
         return Err(Error::message(format!(
             "`{level}` is not an instruction level for {}; use one of {}",

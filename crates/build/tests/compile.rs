@@ -101,6 +101,15 @@ fn cpu_levels_are_shared_objects_of_their_own() {
 }
 
 #[test]
+fn native_is_the_level_of_this_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "__global__ void k(int* x) { *x = 1; }\n";
+    let built = build(dir.path(), text, |k| k.backend(Backend::Cpu).cpu_level("native")).unwrap();
+    let levels: Vec<_> = built.files[0].kernels.iter().map(|k| &*k.target).collect();
+    assert_eq!(levels, [gpustream_hal::cpu_level::best()]);
+}
+
+#[test]
 fn a_cpp_error_is_the_compilers_own_at_the_users_line_and_said_once() {
     let dir = tempfile::tempdir().unwrap();
     let text = "extern \"C\" __global__ void k(float* x) {\n    x[0] = undeclared_name;\n}\n";

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpustream_hal::{Error, ErrorKind, Image, Result};
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash;
 
 /// An image's checksum. It does not match if the image is damaged or comes from another build.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub fn check(checksum: &Checksum, image: &Image<'_>) -> Result<()> {
 
 /// Returns the SHA-256 of `bytes` in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut digits, byte| {
+    Hash::hash(bytes).iter().fold(String::new(), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");
         digits
     })

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use gpustream_hal::notice::{self, Level, Notice};
 use gpustream_hal::{self as hal, Compiled, Result, Source, environment};
-use sha2::{Digest as _, Sha256};
+use hmac_sha256::Hash;
 
 use crate::checksum::sha256;
 use crate::private_folder::{Listed, PrivateFolder};
@@ -151,13 +151,13 @@ fn encode(key: &[u8], compiled: &Compiled) -> Vec<u8> {
         push_sized(&mut rest, symbol.as_bytes());
     }
     rest.extend_from_slice(&compiled.image);
-    [MAGIC, &Sha256::digest(&rest), &rest].concat()
+    [MAGIC, &Hash::hash(&rest), &rest].concat()
 }
 
 /// Returns an entry's contents, if the entry is complete and has this key.
 fn decode(entry: &[u8], key: &[u8]) -> Option<Compiled> {
     let (checksum, mut rest) = entry.strip_prefix(MAGIC)?.split_first_chunk::<32>()?;
-    let intact = Sha256::digest(rest)[..] == checksum[..];
+    let intact = Hash::hash(rest) == *checksum;
     if !intact || sized(&mut rest)? != key {
         return None;
     }

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use gpustream_hal::{
     Backend, BackendName, Device, DeviceInfo, Error, ErrorKind, MemoryInfo, Probe, Result, WaitPolicy,
+    cpu_level,
 };
 
 use crate::abi;
-use crate::arch;
 use crate::capture;
 use crate::error::{error, unsupported};
 use crate::fork;
@@ -51,7 +51,7 @@ impl CpuDevice {
         let workers = shared.options.workers as u32;
         let mut info = DeviceInfo::new(gpustream_hal::BackendName::CPU, shared.ordinal);
         info.name = processor_name();
-        info.arch = arch::best().into();
+        info.arch = cpu_level::best().into();
         info.driver = format!("gpustream-cpu {}", env!("CARGO_PKG_VERSION"));
         info.total_memory = shared.memory.total();
         info.multiprocessors = workers;

@@ -29,12 +29,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, ptr};
 
-use gpustream_hal::{Error, ErrorKind, Result, file_limit};
+use gpustream_hal::{Error, ErrorKind, Result, file_limit, memory_file};
 use libloading::os::unix::Library;
 
 use crate::elf::Image;
 use crate::error::error;
-use crate::export::memory_file;
 
 /// A library that the loader has opened, and what should stay while it is open.
 pub(crate) struct Loaded {
@@ -108,7 +107,7 @@ impl ImageFile {
     fn write(image: &[u8]) -> io::Result<Self> {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         file_limit::check(image.len() as u64)?;
-        if let Ok(fd) = memory_file(c"gpustream-module", 0) {
+        if let Ok(fd) = memory_file::create(c"gpustream-module") {
             let mut file = fs::File::from(fd);
             file.write_all(image)?;
             let fd = OwnedFd::from(file);
@@ -231,7 +230,7 @@ mod tests {
 
     #[test]
     fn each_number_is_another_path_to_the_same_file() {
-        let file = fs::File::from(memory_file(c"test", 0).unwrap());
+        let file = fs::File::from(memory_file::create(c"test").unwrap());
         let inode = file.metadata().unwrap().ino();
         let numbers = (0..1000).chain([u64::MAX - 1, u64::MAX]);
         let path = |number| descriptor_path(file.as_raw_fd(), number).into_os_string();

@@ -2,18 +2,13 @@
 
 use gpustream_core::operation::{call_site, named};
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use bytemuck::{Pod, Zeroable};
+use gpustream_hal::descriptor_message::{self, Received};
 use gpustream_hal::{Error, ErrorKind, Result};
-use rustix::io::retry_on_intr;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
 
 /// Device memory or an event on its way to another process. Made by [`Buffer::export`](crate::Buffer::export) and
 /// [`SharedEvent::export`](crate::SharedEvent::export).
@@ -124,14 +119,8 @@ impl Export {
     pub fn send(&self, socket: &UnixStream) -> Result<()> {
         named(call_site("send"), || {
             let message = self.content.to_bytes();
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            let descriptors = [self.descriptor.as_fd()];
-            control.push(SendAncillaryMessage::ScmRights(&descriptors));
             let failed = |error: io::Error| external("sending an export", error);
-            let parts = [IoSlice::new(&message)];
-            let sent = retry_on_intr(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL))
-                .map_err(|error| failed(error.into()))?;
+            let sent = descriptor_message::send(socket, &message, self.descriptor.as_fd()).map_err(failed)?;
             // The descriptor was sent with the first byte.
             (&*socket).write_all(&message[sent..]).map_err(failed)
         })
@@ -147,31 +136,17 @@ impl Export {
     pub fn receive(socket: &UnixStream) -> Result<Self> {
         named(call_site("receive"), || {
             let mut message = [0; MESSAGE];
-            // There is room for one more than there should be, so that we notice if there are more. The system closes those
-            // that have no room.
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
             let failed = |error: io::Error| external("receiving an export", error);
-            let mut parts = [IoSliceMut::new(&mut message)];
-            let received =
-                retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))
-                    .map_err(|error| failed(error.into()))?;
-            let mut descriptors: Vec<OwnedFd> = Vec::new();
-            for part in control.drain() {
-                if let RecvAncillaryMessage::ScmRights(received) = part {
-                    descriptors.extend(received);
-                }
-            }
-            if received.bytes == 0 {
+            let Received { bytes, mut descriptors, truncated } =
+                descriptor_message::receive(socket, &mut message).map_err(failed)?;
+            if bytes == 0 {
                 return Err(failed(io::ErrorKind::UnexpectedEof.into()));
             }
-            (&*socket).read_exact(&mut message[received.bytes..]).map_err(failed)?;
+            (&*socket).read_exact(&mut message[bytes..]).map_err(failed)?;
             let content = Content::from_bytes(&message)?;
             let count = descriptors.len();
             match (descriptors.pop(), count) {
-                (Some(descriptor), 1) if !received.flags.contains(ReturnFlags::CTRUNC) => {
-                    Ok(Self { descriptor, content })
-                }
+                (Some(descriptor), 1) if !truncated => Ok(Self { descriptor, content }),
                 _ => Err(invalid(format!(
                     "{count} file descriptors came with the message, and an export has exactly one; send it with `Export::send`"
                 ))),

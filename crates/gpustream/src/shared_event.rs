@@ -1,9 +1,7 @@
 //! Events that streams of several processes can wait for.
 
 use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gpustream_core::memory::Registration;
@@ -11,9 +9,7 @@ use gpustream_core::operation::{DriverCalls, call_site, named};
 use gpustream_core::reentrancy;
 use gpustream_core::sync::{Mutex, lock};
 use gpustream_core::track::{Mode, StreamId};
-use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work, file_limit};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use gpustream_hal::{Error, ErrorKind, Result, WaitValue, Work, memory_file};
 
 use crate::buffer::Owned;
 use crate::device::Device;
@@ -155,17 +151,15 @@ struct Map(usize);
 
 impl Map {
     fn new(descriptor: BorrowedFd<'_>) -> Result<Self> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address that the system chooses.
-        let map = unsafe { mmap(ptr::null_mut(), PAGE, access, MapFlags::SHARED, descriptor, 0) };
-        Ok(Self(map.map_err(|why| export::external("mapping a shared event", why.into()))?.addr()))
+        let map = memory_file::map(descriptor, PAGE);
+        Ok(Self(map.map_err(|why| export::external("mapping a shared event", why))?))
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and the block that owns the value is no longer used. If this fails, the page stays mapped.
-        let _ = unsafe { munmap(self.0 as *mut _, PAGE) };
+        // SAFETY: made by `new`, and the block that owns the value is no longer used.
+        unsafe { memory_file::unmap(self.0, PAGE) };
     }
 }
 
@@ -257,7 +251,8 @@ impl Device {
     pub fn shared_event(&self) -> Result<SharedEvent> {
         named(call_site("shared_event"), || {
             reentrancy::check_outside()?;
-            let page = sealed_page().map_err(|why| export::external("making a shared event", why))?;
+            let page = memory_file::create_sealed(c"gpustream event", PAGE)
+                .map_err(|why| export::external("making a shared event", why))?;
             SharedEvent::of(self, page, Role::Recorder(Mutex::default()))
         })
     }
@@ -277,10 +272,9 @@ impl Device {
                     "the export holds memory, not an event; import it with `Device::import`",
                 ));
             }
-            // A process that could shrink the page could crash this one.
-            let seals = fcntl_get_seals(&export.descriptor).unwrap_or(SealFlags::empty());
-            let is_page = fstat(&export.descriptor).is_ok_and(|status| status.st_size as usize == PAGE);
-            if !seals.contains(SealFlags::SHRINK) || !is_page {
+            let page = export.descriptor.as_fd();
+            let is_page = memory_file::length(page).is_ok_and(|bytes| bytes == PAGE as u64);
+            if !memory_file::is_sealed(page) || !is_page {
                 return Err(invalid(
                     "the export says that it is an event, but its file descriptor is not an event's; send it with \
                      `SharedEvent::export` and `Export::send`",
@@ -375,15 +369,6 @@ impl fmt::Debug for SharedEvent {
         };
         write!(f, "SharedEvent({role})")
     }
-}
-
-/// Makes a file of one page in memory, all zeros, whose length cannot change.
-fn sealed_page() -> io::Result<OwnedFd> {
-    file_limit::check(PAGE as u64)?;
-    let page = memfd_create("gpustream event", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&page, PAGE as u64)?;
-    fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    Ok(page)
 }
 
 fn external(message: &str) -> Error {

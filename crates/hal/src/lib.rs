@@ -60,6 +60,8 @@ mod bytes;
 mod codes;
 pub mod cold_path;
 pub mod compiler;
+pub mod cpu_level;
+pub mod descriptor_message;
 pub mod device;
 pub mod device_parts;
 pub mod driver;
@@ -76,8 +78,8 @@ pub mod identity;
 pub mod launch;
 pub mod library;
 pub mod lock;
+pub mod memory_file;
 pub mod module;
-#[cfg(feature = "names")]
 pub mod names;
 #[cfg(feature = "noop")]
 pub mod noop;
@@ -86,7 +88,6 @@ pub mod stream;
 pub mod texture;
 pub mod thread;
 pub mod trace;
-#[cfg(feature = "variables")]
 pub mod variables;
 pub mod work;
 

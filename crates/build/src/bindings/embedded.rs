@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use sha2::{Digest as _, Sha256};
+use hmac_sha256::Hash;
 
 use super::fill::fill;
 use super::{globals, literal};
@@ -28,7 +28,7 @@ pub(super) fn image(image: &Image) -> String {
 pub(super) fn checksum(image: &Image) -> Result<String> {
     let bytes = fs::read(&image.path)
         .map_err(|e| Error::message(format!("cannot read {}: {e}", image.path.display())))?;
-    let checksum = Sha256::digest(&bytes).iter().fold(String::new(), |hex, b| hex + &format!("{b:02x}"));
+    let checksum = Hash::hash(&bytes).iter().fold(String::new(), |hex, b| hex + &format!("{b:02x}"));
     Ok(format!("__gpustream::codegen::Checksum::new({checksum:?}),\n"))
 }
 

@@ -56,6 +56,8 @@ pub(super) fn first_call(
     number: usize,
 ) -> Option<String> {
     let body = kernel.child_by_field_name("body")?;
+    // Looking for functions takes long in a large file, and most kernels have no meeting.
+    waits.first(text, body)?;
     let known = |node: Node<'_>| {
         let name = callee(text, node).filter(|_| node.kind() == "call_expression");
         name.is_some_and(|name| meetings::meeting(name).is_some() || find(text, root, name).is_none())

@@ -39,6 +39,21 @@ pub(super) struct Part<'s> {
     pub(super) tree: Tree,
 }
 
+/// The trees of texts that were parsed before. Most macros change few of a file's headers.
+#[derive(Default)]
+pub(super) struct Trees(RefCell<HashMap<String, Tree>>);
+
+impl Trees {
+    fn of(&self, text: &str) -> Result<Tree> {
+        if let Some(tree) = self.0.borrow().get(text) {
+            return Ok(tree.clone());
+        }
+        let tree = tree(&readable(text))?;
+        self.0.borrow_mut().insert(text.to_owned(), tree.clone());
+        Ok(tree)
+    }
+}
+
 /// The file and the headers that it includes. Each comes before the file that includes it.
 #[derive(Default)]
 pub(super) struct Parts<'s> {
@@ -146,17 +161,18 @@ fn is_foreign(name: &str) -> bool {
 
 impl<'s> Parts<'s> {
     /// Reads `source` and the `helpers` that it includes, in the same order as a compiler. `defines` come
-    /// from the build script.
+    /// from the build script. `trees` has what earlier calls have parsed.
     pub(super) fn read(
         source: &'s SourceFile,
         helpers: &'s [Helper],
         defines: &[(String, Option<String>)],
+        trees: &Trees,
     ) -> Result<Self> {
         let mut parts = Self::default();
         for (name, value) in defines {
             parts.macros.define(name, Some(value.clone().unwrap_or_else(|| "1".to_owned())));
         }
-        parts.include(source, helpers, &mut HashSet::new())?;
+        parts.include(source, helpers, trees, &mut HashSet::new())?;
         Ok(parts)
     }
 
@@ -170,6 +186,7 @@ impl<'s> Parts<'s> {
         &mut self,
         source: &'s SourceFile,
         helpers: &'s [Helper],
+        trees: &Trees,
         seen: &mut HashSet<&'s Path>,
     ) -> Result<()> {
         let text = &source.text;
@@ -195,7 +212,7 @@ impl<'s> Parts<'s> {
                             let helper = helpers.iter().find(|h| h.is_included(&source.path, written));
                             match helper {
                                 Some(helper) if seen.insert(&helper.source.path) => {
-                                    self.include(&helper.source, helpers, seen)?;
+                                    self.include(&helper.source, helpers, trees, seen)?;
                                 }
                                 None if written.starts_with('"') && !written.starts_with("\"gpustream/") => {
                                     self.missing.push(written.trim_matches('"').to_owned());
@@ -217,7 +234,7 @@ impl<'s> Parts<'s> {
         }
         // We only replaced whole lines, and only with spaces.
         let kept = String::from_utf8_lossy(&kept);
-        self.files.push(Part { source, tree: tree(&readable(&kept))? });
+        self.files.push(Part { source, tree: trees.of(&kept)? });
         Ok(())
     }
 
@@ -408,7 +425,7 @@ mod tests {
     fn kept(text: &str, defines: &[(&str, &str)]) -> String {
         let source = SourceFile::new("k.cu", text);
         let defines: Vec<_> = defines.iter().map(|(n, v)| ((*n).to_owned(), Some((*v).to_owned()))).collect();
-        let parts = Parts::read(&source, &[], &defines).unwrap();
+        let parts = Parts::read(&source, &[], &defines, &Trees::default()).unwrap();
         let root = parts.files[0].tree.root_node();
         let names = descendants(root).filter(|node| {
             node.kind() == "identifier" && node.parent().is_some_and(|p| p.kind() == "declaration")
@@ -449,7 +466,7 @@ mod tests {
                 "#define A 1 \\\n", "#undef A\n", "#include \"a.h\"\n", "\"é\\", "'", "/*", "*/", "__align__(", ")", "struct S {};\n"]), 0..24)
         ) {
             let source = SourceFile::new("k.cu", lines.concat());
-            let _ = Parts::read(&source, &[], &[]);
+            let _ = Parts::read(&source, &[], &[], &Trees::default());
         }
     }
 }

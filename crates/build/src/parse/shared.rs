@@ -9,15 +9,6 @@ use super::kernel::is_plain_name;
 use super::preprocess::closing;
 use super::{child_of_kind, has_word, visit};
 
-/// Returns the names of these arrays, each once. The texts come with their root nodes.
-pub(super) fn dynamic_arrays(texts: &[(&str, Node<'_>)]) -> Vec<String> {
-    let mut names = BTreeSet::new();
-    for (text, root) in texts {
-        gather(text, *root, &mut names);
-    }
-    names.into_iter().collect()
-}
-
 /// HIP's macro. It takes the type and the name.
 pub(super) const HIP_DYNAMIC_SHARED: &str = "HIP_DYNAMIC_SHARED";
 
@@ -35,7 +26,8 @@ pub(crate) fn hip_arrays(text: &str) -> impl Iterator<Item = (Range<usize>, &str
     })
 }
 
-fn gather(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
+/// Adds the names of these arrays in a text, which comes with its root node.
+pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
     let by_macro = hip_arrays(text).map(|(.., name)| name).filter(|name| is_plain_name(name));
     names.extend(by_macro.map(str::to_owned));
     visit(root, &mut |node| {

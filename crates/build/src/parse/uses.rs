@@ -21,6 +21,7 @@ const GROUP_WAITS: [&str; 3] = ["sync", "barrier_arrive", "barrier_wait"];
 type Words = HashSet<String>;
 
 /// For every name that a file and its headers define, the identifiers in its definition.
+#[derive(Clone, Default)]
 pub(super) struct Uses {
     /// Function bodies.
     functions: HashMap<String, Words>,
@@ -30,15 +31,6 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// Reads the file and your headers, given as texts and root nodes.
-    pub(super) fn collect(texts: &[(&str, Node<'_>)]) -> Self {
-        let mut uses = Self { functions: HashMap::new(), all: HashMap::new() };
-        for (text, root) in texts {
-            uses.gather(text, *root);
-        }
-        uses
-    }
-
     /// Returns true if a kernel's body loops over elements, directly or through a function that it calls.
     pub(super) fn loops(&self, text: &str, body: Node<'_>) -> bool {
         reached(text, body, &self.functions).iter().any(|word| word.starts_with(LOOP))
@@ -60,7 +52,8 @@ impl Uses {
         names.iter().map(String::as_str).find(|name| words.contains(*name))
     }
 
-    fn gather(&mut self, text: &str, node: Node<'_>) {
+    /// Adds what a node of the file or of a header defines.
+    pub(super) fn gather(&mut self, text: &str, node: Node<'_>) {
         match node.kind() {
             "function_definition" => {
                 if let (Some(name), Some(body)) = (function_name(node), node.child_by_field_name("body")) {

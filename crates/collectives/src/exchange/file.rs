@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gpustream::hal::file_limit;
 use gpustream::{Error, Result};
-use sha2::{Digest as _, Sha256};
+use hmac_sha256::Hash;
 
 use super::{Exchange, ExchangeError, MAX_VALUE, check_key, check_value};
 use crate::deadline::{Deadline, Pauses};
@@ -161,7 +161,7 @@ fn file_name(key: &str) -> String {
     if name.len() > MAX_NAME {
         name.truncate(MAX_NAME - 66);
         name.push_str("%%");
-        for byte in Sha256::digest(key) {
+        for byte in Hash::hash(key.as_bytes()) {
             let _ = write!(name, "{byte:02x}");
         }
     }

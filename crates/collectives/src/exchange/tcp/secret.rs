@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use gpustream::Result;
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Sha256;
+use hmac_sha256::HMAC;
 
 use crate::failure::invalid;
 
@@ -73,28 +72,22 @@ impl fmt::Debug for Secret {
 
 /// An HMAC-SHA256 key.
 #[derive(Clone)]
-pub(super) struct Key(Hmac<Sha256>);
+pub(super) struct Key(Box<[u8]>);
 
 impl Key {
     fn new(bytes: &[u8]) -> Self {
-        // HMAC replaces a key that is longer than a block with its checksum, so a key may have any length.
-        let mut block = [0; 64];
-        match block.get_mut(..bytes.len()) {
-            Some(start) => start.copy_from_slice(bytes),
-            None => block[..CODE].copy_from_slice(&<Sha256 as sha2::Digest>::digest(bytes)),
-        }
-        Self(Hmac::new(&block.into()))
+        Self(bytes.into())
     }
 
     /// Returns the code of a message, which is the concatenation of `parts`.
     pub(super) fn code(&self, parts: &[&[u8]]) -> [u8; CODE] {
-        self.over(parts).finalize().into_bytes().into()
+        self.over(parts).finalize()
     }
 
     /// Returns true if `code` belongs to the message. It takes equally long wherever the codes differ,
     /// because an attacker could otherwise guess a code byte by byte.
-    pub(super) fn is_code(&self, parts: &[&[u8]], code: &[u8]) -> bool {
-        self.over(parts).verify_slice(code).is_ok()
+    pub(super) fn is_code(&self, parts: &[&[u8]], code: &[u8; CODE]) -> bool {
+        self.over(parts).finalize_verify(code)
     }
 
     /// Derives a key from this one and a message.
@@ -102,8 +95,8 @@ impl Key {
         Self::new(&self.code(parts))
     }
 
-    fn over(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
-        let mut mac = self.0.clone();
+    fn over(&self, parts: &[&[u8]]) -> HMAC {
+        let mut mac = HMAC::new(&self.0);
         for part in parts {
             mac.update(part);
         }
