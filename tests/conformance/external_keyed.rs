@@ -12,7 +12,7 @@ use crate::graphs::N;
 
 tests! {
     Alone: calls_are_recorded_once, another_key_or_other_memory_calls_again,
-        recorded_work_runs_by_itself_if_the_step_changes, failed_recording_leaves_the_step_usable,
+        no_call_is_lost_while_memory_goes_back, recorded_work_runs_by_itself_if_the_step_changes, failed_recording_leaves_the_step_usable,
         panic_in_a_recording_leaves_the_step_usable, calls_that_cannot_be_recorded_are_an_error,
         memory_that_went_back_is_not_used, several_threads_record_at_once, without_a_step_it_is_an_ordinary_call,
         graph_builder_takes_the_calls;
@@ -85,6 +85,40 @@ fn another_key_or_other_memory_calls_again(device: &Device) -> Result<()> {
     let calls = calls.take();
     assert!(step.fallback().is_some() || (8..40).contains(&calls), "{calls} calls");
     Ok(())
+}
+
+/// Another thread may give memory back to the driver between a call's recording and its place in the step.
+fn no_call_is_lost_while_memory_goes_back(device: &Device) -> Result<()> {
+    /// Tells the other thread when a thread ends, even if it panics.
+    struct Ending<'a>(&'a AtomicU32);
+    impl Drop for Ending<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    let running = AtomicU32::new(3);
+    on_threads(4, |thread| {
+        let (kernels, [s]) = kernels_and_streams(device)?;
+        let (mut x, calls) = (s.zeros::<u32>(N)?, Calls::default());
+        if thread == 3 {
+            while running.load(Ordering::Relaxed) > 0 {
+                s.capture(|s| fill(s, &mut x, 6, &calls))?.launch(&s)?;
+                device.trim();
+            }
+            return Ok(());
+        }
+        let _ending = Ending(&running);
+        (0..20).try_for_each(|_| {
+            let (mut x, mut y) = (s.zeros::<u32>(N)?, s.zeros::<u32>(N)?);
+            let mut step = device.replay();
+            for t in 0..40 {
+                run(&mut step, (&kernels, &s), &mut x, (7 + t / 10, t), &calls)?;
+                run(&mut step, (&kernels, &s), &mut y, (7 + t / 10, t), &calls)?;
+            }
+            Ok(())
+        })
+    })
 }
 
 /// The operation after the recorded one changes from run to run, so the step has to run its operations one by one.

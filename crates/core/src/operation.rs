@@ -10,7 +10,7 @@ use gpustream_hal::{
 
 use crate::host_call::RepeatedCall;
 use crate::launch::LaunchRequest;
-use crate::memory::Access;
+use crate::memory::{self, Access};
 use crate::module_core::ModuleCore;
 use crate::reentrancy::{OutsideClosures, run_external};
 use crate::trace;
@@ -105,6 +105,23 @@ pub enum Argument<'a> {
     Memory { address: &'a usize, access: &'a Access<'a> },
 }
 
+/// What another library's calls do, as their caller names it. Make one for each operation, before you submit it: the operation is
+/// compared several times, and must stay the same if memory goes back to a driver meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ExternalKey {
+    label: &'static str,
+    key: u64,
+    /// The number that [`memory::returned`] gave. A recording refers to memory by its address, and once memory went back to the
+    /// driver, an address may mean other memory.
+    returned: u64,
+}
+
+impl ExternalKey {
+    pub fn new(call_site: CallSite, key: u64) -> Self {
+        Self { label: call_site.label, key, returned: memory::returned() }
+    }
+}
+
 /// The calls that an operation makes to the driver.
 pub enum DriverCalls<'a> {
     /// One call; most can also be a node of a graph.
@@ -115,7 +132,7 @@ pub enum DriverCalls<'a> {
     Several(trace::WorkKind, &'a mut dyn FnMut(&dyn hal::Device, RawStream) -> Result<()>),
     /// Calls of another library on the driver's stream, which your closure makes. They cannot be one node. If there is a key,
     /// then equal keys and accesses mean equal work, so a step need not make the calls again.
-    External { calls: &'a mut dyn FnMut(RawStream) -> Result<()>, key: Option<u64> },
+    External { calls: &'a mut dyn FnMut(RawStream) -> Result<()>, key: Option<ExternalKey> },
     /// No call: another library makes them on the driver's stream, before or after this operation. It cannot be a node.
     Elsewhere,
 }

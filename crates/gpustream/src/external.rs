@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gpustream_core::failures as core;
 use gpustream_core::memory::Access;
-use gpustream_core::operation::{DriverCalls, HostWait, Operation, call_site, named};
+use gpustream_core::operation::{DriverCalls, ExternalKey, HostWait, Operation, call_site, named};
 use gpustream_core::stream::{StreamEntry, StreamWatcher};
 use gpustream_core::track::Point;
 use gpustream_core::{lint, reentrancy};
@@ -301,10 +301,11 @@ impl Stream {
         key: Option<(u64, R)>,
         submit: impl FnOnce(&mut Operation<'_>) -> Result<S>,
     ) -> Result<(R, S), E> {
-        let (key, recorded) = key.unzip();
+        let (key, recorded) =
+            key.map(|(key, value)| (ExternalKey::new(entry.caller.call_site, key), value)).unzip();
         let (mut call, mut outcome) = (Some(call), None);
         let mut calls = |raw| {
-            let Some(call) = call.take() else { return Ok(()) };
+            let Some(call) = call.take() else { return Err(called_twice()) };
             let checked = lint::is_on().then(|| self.is_driver_capturing(raw));
             let result = call(raw);
             let failed = result.is_err();
@@ -405,6 +406,11 @@ impl Stream {
 }
 
 /// Returns the error that we give the core if another library's calls failed. The caller gets the calls' own error.
+#[cold]
+fn called_twice() -> Error {
+    Error::new(ErrorKind::Driver, "another library's calls were to be made twice; please report this bug")
+}
+
 #[cold]
 fn not_enqueued() -> Error {
     Error::new(ErrorKind::Driver, "another library's calls failed")

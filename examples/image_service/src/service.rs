@@ -24,7 +24,7 @@ use crate::image::Image;
 /// The longest body that we read.
 const MOST_BYTES: usize = 64 << 20;
 /// A request that waits longer than this for memory is refused.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Service {
     blur: Arc<Blur>,

@@ -17,9 +17,9 @@ use super::Uses;
 use super::arguments::Arguments;
 use super::epoch::SegmentEpoch;
 use crate::launch::LaunchRequest;
-use crate::memory::{self, Access};
+use crate::memory::Access;
 use crate::module_core::ModuleCore;
-use crate::operation::{Argument, DriverCalls, KernelLaunch, Operation, Retained};
+use crate::operation::{Argument, DriverCalls, ExternalKey, KernelLaunch, Operation, Retained};
 use crate::record::RecordedCalls;
 use crate::record::attributes::attributes;
 use crate::trace;
@@ -43,16 +43,6 @@ enum BorrowedWork<'a> {
     External(ExternalKey),
 }
 
-/// What another library's calls do, as their caller names it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct ExternalKey {
-    label: &'static str,
-    key: u64,
-    /// The number that [`memory::returned`] gave. A recording refers to memory by its address, and once memory went back to the
-    /// driver, an address may mean other memory.
-    returned: u64,
-}
-
 #[derive(Clone, Copy)]
 struct BorrowedKernel<'a> {
     function: RawFunction,
@@ -73,7 +63,6 @@ impl<'a> Candidate<'a> {
         let work = match call {
             DriverCalls::Work(work) => work,
             &DriverCalls::External { key: Some(key), .. } if !is_shared() => {
-                let key = ExternalKey { label: caller.call_site.label, key, returned: memory::returned() };
                 let work = BorrowedWork::External(key);
                 return Ok(Self { call_site: caller.call_site, work, accesses });
             }
