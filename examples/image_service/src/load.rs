@@ -17,6 +17,13 @@ use tokio::time::timeout;
 
 use crate::image::Image;
 
+/// A client that keeps its connections.
+pub(crate) type HttpClient = Client<HttpConnector, Body>;
+
+pub(crate) fn client() -> HttpClient {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
 /// What to send.
 pub(crate) struct Load {
     pub(crate) requests: usize,
@@ -34,11 +41,10 @@ impl Load {
     ///
     /// # Errors
     /// An answer is wrong, is missing, or comes too late.
-    pub(crate) async fn run(&self, to: SocketAddr) -> Result<Vec<Duration>> {
+    pub(crate) async fn run(&self, client: &HttpClient, to: SocketAddr) -> Result<Vec<Duration>> {
         let pixels = (0..(self.size * self.size) as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
         let image = Image { width: self.size, height: self.size, pixels };
         let (file, want) = (Bytes::from(image.encode()?), Arc::new(image.blurred(self.radius as usize)));
-        let client = Client::builder(TokioExecutor::new()).build_http();
         let address = format!("http://{to}/blur?radius={}", self.radius);
         let (next, mut clients) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
         for _ in 0..self.at_once.min(self.requests) {
@@ -65,12 +71,7 @@ impl Load {
 }
 
 /// Sends one request and checks the answer.
-async fn one(
-    client: &Client<HttpConnector, Body>,
-    address: &str,
-    file: Bytes,
-    want: &Image,
-) -> Result<Duration> {
+async fn one(client: &HttpClient, address: &str, file: Bytes, want: &Image) -> Result<Duration> {
     let start = Instant::now();
     let response = client.request(Request::post(address).body(Body::from(file))?).await?;
     let status = response.status();

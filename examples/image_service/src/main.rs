@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use gpustream::{Device, DeviceOptions, TraceLayer};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::layer::SubscriberExt;
@@ -32,6 +32,10 @@ mod blur;
 mod image;
 mod load;
 mod service;
+
+/// Images come and go on many threads. With the C library's allocator the process grows to a multiple of what it uses.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Blurs PNG images, as a service
 #[derive(Parser)]
@@ -96,15 +100,22 @@ fn run(args: &Args) -> Result<()> {
         let blur = Arc::new(Blur::warm(device, memory).await?);
         match args.listen {
             Some(address) => {
-                let listener = TcpListener::bind(address)
-                    .await
-                    .with_context(|| format!("cannot listen at {address}"))?;
+                let listener = listen(address).with_context(|| format!("cannot listen at {address}"))?;
                 println!("listening at {}", listener.local_addr()?);
                 service::serve(listener, blur, asked_to_stop()).await
             }
             None => load_of_its_own(args, blur).await,
         }
     })
+}
+
+/// Listens with room for a few thousand clients that come at once. The usual 1,024 are too few: the kernel then drops
+/// connections that their clients think they have.
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket.listen(4096)?)
 }
 
 /// Resolves when the terminal or a supervisor asks the program to stop.
@@ -121,8 +132,9 @@ async fn asked_to_stop() {
 }
 
 async fn load_of_its_own(args: &Args, blur: Arc<Blur>) -> Result<()> {
-    let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+    let listener = listen((std::net::Ipv4Addr::LOCALHOST, 0).into())?;
     let address = listener.local_addr()?;
+    let client = load::client();
     let (stop, stopped) = oneshot::channel();
     let stopped = async {
         let _ = stopped.await;
@@ -136,7 +148,7 @@ async fn load_of_its_own(args: &Args, blur: Arc<Blur>) -> Result<()> {
         let (size, at_once) = (args.size as usize, args.at_once as usize);
         let load = Load { requests, at_once, size, radius: args.radius, limit };
         let start = Instant::now();
-        let times = load.run(address).await?;
+        let times = load.run(&client, address).await?;
         let seconds = start.elapsed().as_secs_f64();
         let at = |share: f64| 1e3 * times[((times.len() - 1) as f64 * share) as usize].as_secs_f64();
         let metrics = blur.metrics();
