@@ -517,9 +517,9 @@ fn write_beside_other_work(device: &Device) -> Result<()> {
         until(|| Ok(here.get() != 0))?;
         // The launch has begun, and cannot end before this is written.
         if kernel {
-            kernels.step(&b, &mut right, 4, 50)?
+            kernels.step(&b, &mut right, 4, 50)?;
         } else {
-            b.fill(&mut right, 2)?
+            b.fill(&mut right, 2)?;
         }
         b.synchronize()?;
         gate.open();

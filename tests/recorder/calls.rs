@@ -415,7 +415,7 @@ fn a_batch_is_one_call_after_one_wait() {
 fn pinned_memory_costs_one_record() {
     on_both(|scene, _, [s]| {
         let mut x = s.zeros::<u32>(LONG).unwrap();
-        let mut host = scene.device.pinned_from(&[5u32; LONG]).unwrap();
+        let mut host = scene.device.pinned_from(&vec![5u32; LONG]).unwrap();
         let to = scene.calls(|| s.copy(&host, &mut x).unwrap());
         assert_eq!(to, ["to device"]);
         let reading = scene.calls(|| drop(host.read().unwrap()));
@@ -424,7 +424,7 @@ fn pinned_memory_costs_one_record() {
         assert_eq!(again, ["to device"], "a wait for one is a wait for both");
         let from = scene.calls(|| s.copy(&x, &mut host).unwrap());
         assert_eq!(from, ["record", "to host"]);
-        let wait = scene.calls(|| assert_eq!(*host.read().unwrap(), [5; LONG]));
+        let wait = scene.calls(|| assert_eq!(*host.read().unwrap(), vec![5; LONG]));
         assert_eq!(wait, ["record", "sync event"]);
     });
 }
@@ -447,7 +447,7 @@ fn sixteen_short_copies_share_an_event() {
         // What is no short copy must not be waited for with them.
         assert_eq!(scene.calls(|| scene.launch(&s, &mut x).unwrap()), ["record", "launch"]);
         let mut one = scene.device.pinned::<u32>(1).unwrap();
-        let long = scene.device.pinned_from(&[5u32; LONG]).unwrap();
+        let long = scene.device.pinned_from(&vec![5u32; LONG]).unwrap();
         let mut y = s.alloc::<u32>(LONG).unwrap();
         assert_eq!(scene.calls(|| s.copy(&x.slice(..1).unwrap(), &mut one).unwrap()), ["to host"]);
         assert_eq!(scene.calls(|| s.copy(&long, &mut y).unwrap()), ["record", "to device"]);
