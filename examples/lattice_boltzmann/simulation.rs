@@ -4,9 +4,13 @@ use anyhow::Result;
 use examples::lattice_boltzmann::{Kernels, Tunnel};
 use gpustream::{AsViewMut, Buffer, Device, Stream, StreamOptions, ViewMut};
 
-/// The viscosity in cells² per step. If it were much smaller, the method would be unstable, and if it were much larger, small
-/// tunnels would have no vortices.
+/// The viscosity in cells² per step of all but large tunnels. If it were much smaller, the method would be unstable, and if it
+/// were much larger, small tunnels would have no vortices.
 const VISCOSITY: f32 = 0.01;
+
+/// The highest Reynolds number. The air of a large tunnel is more viscous, because this method cannot resolve the vortices of
+/// higher numbers: after a few thousand steps the velocities would grow without bound.
+const MOST_REYNOLDS: f32 = 1280.0;
 
 /// How many populations a cell has.
 const POPULATIONS: usize = 9;
@@ -15,6 +19,7 @@ const POPULATIONS: usize = 9;
 /// neighbours, and if there is only one part, it is its own neighbour.
 pub(crate) struct Simulation {
     tunnel: Tunnel,
+    reynolds: f32,
     width: usize,
     height: usize,
     parts: Vec<Part>,
@@ -40,14 +45,12 @@ impl Simulation {
     /// device.
     pub(crate) fn new(devices: &[Device], height: usize) -> Result<Self> {
         let width = 4 * height;
-        let tunnel = Tunnel {
-            x: height as f32,
-            y: (height / 2) as f32,
-            radius: (height / 8) as f32,
-            wind: 0.1,
-            fan: (height / 4) as f32,
-            relaxation: 1.0 / (3.0 * VISCOSITY + 0.5),
-        };
+        let (radius, wind) = ((height / 8) as f32, 0.1);
+        // Wind times diameter, divided by viscosity.
+        let reynolds = (2.0 * radius * wind / VISCOSITY).min(MOST_REYNOLDS);
+        let viscosity = 2.0 * radius * wind / reynolds;
+        let (x, y, fan) = (height as f32, (height / 2) as f32, (height / 4) as f32);
+        let tunnel = Tunnel { x, y, radius, wind, fan, relaxation: 1.0 / (3.0 * viscosity + 0.5) };
         let part = |(number, device): (usize, &Device)| {
             let first = number * height / devices.len();
             let rows = (number + 1) * height / devices.len() - first;
@@ -65,12 +68,12 @@ impl Simulation {
             Ok(Part { kernels, stream, halo, first, rows, now, next, picture })
         };
         let parts = devices.iter().enumerate().map(part).collect::<Result<_>>()?;
-        Ok(Self { tunnel, width, height, parts })
+        Ok(Self { tunnel, reynolds, width, height, parts })
     }
 
-    /// Returns the Reynolds number: wind times diameter, divided by viscosity.
+    /// Returns the Reynolds number.
     pub(crate) fn reynolds(&self) -> f32 {
-        2.0 * self.tunnel.radius * self.tunnel.wind / VISCOSITY
+        self.reynolds
     }
 
     /// Submits steps and does not wait for them.
