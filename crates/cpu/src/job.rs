@@ -78,63 +78,29 @@ impl Job {
         task: *const dyn Runnable<Shared>,
         part: usize,
     ) -> bool {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            if worker.device().options.check {
-                return self.run_checked(work, worker, task, part);
-            }
-            self.run_at_once(work, worker, task, part)
-        }
-    }
-
-    /// Runs an operation like [`run`](Self::run), in checked mode. There this worker does all of it.
-    ///
-    /// # Safety
-    /// As for [`run`](Self::run).
-    #[cold]
-    unsafe fn run_checked(
-        &self,
-        work: *const Task,
-        worker: &mut Worker,
-        task: *const dyn Runnable<Shared>,
-        part: usize,
-    ) -> bool {
         let device = worker.device();
         // SAFETY: passed on to the caller.
         unsafe {
-            let watch = Watch::begin(&*work, device);
-            let complete = self.run_at_once(work, worker, task, part);
-            if let Some(error) = watch.end(&*work, device).filter(|_| !device.is_lost()) {
+            let watch = device.options.check.then(|| Watch::begin(&*work, device));
+            let units = (*work).units();
+            let complete = if units == 1 {
+                // There is nothing to share.
+                if let Err(error) = (*work).run(worker, 0, 1) {
+                    device.lose(error);
+                }
+                true
+            } else {
+                self.begin(work, units);
+                self.lead(worker, task, part)
+            };
+            // In checked mode this worker has done all of it.
+            if let Some(watch) = watch
+                && let Some(error) = watch.end(&*work, device)
+                && !device.is_lost()
+            {
                 device.lose(error);
             }
             complete
-        }
-    }
-
-    /// Runs an operation like [`run`](Self::run), without looking at the memory around it.
-    ///
-    /// # Safety
-    /// As for [`run`](Self::run).
-    #[inline]
-    unsafe fn run_at_once(
-        &self,
-        work: *const Task,
-        worker: &mut Worker,
-        task: *const dyn Runnable<Shared>,
-        part: usize,
-    ) -> bool {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let units = (*work).units();
-            if units != 1 {
-                self.begin(work, units);
-                return self.lead(worker, task, part);
-            }
-            // There is nothing to share.
-            if let Err(error) = (*work).run(worker, 0, 1) {
-                worker.device().lose(error);
-            }
-            true
         }
     }
 

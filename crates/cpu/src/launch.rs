@@ -102,10 +102,7 @@ unsafe impl Launch for CpuDevice {
         stream: RawStream,
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
-        let (launch, stream) = unsafe {
-            (prepare(function, config, args, self.shared.options.workers as u32)?, self.stream(stream))
-        };
-        stream.submit(Task::Launch(launch))
+        unsafe { self.launch_within(function, config, args, &[], stream) }
     }
 
     unsafe fn launch_within(
