@@ -80,7 +80,8 @@ pub fn upload(
 }
 
 /// Like [`upload`], but copies only as much of `src` as the stream may have in flight right now, at most one piece. Does not
-/// block for that reason. Returns how many bytes it has copied, or the number of the submission that makes room.
+/// block for that reason. `src` is not empty. Returns how many bytes it has copied, or the number of the submission that makes
+/// room.
 ///
 /// # Errors
 /// Those of [`upload`].
@@ -91,18 +92,16 @@ pub fn upload_some(
     block: &Arc<Block>,
     start: usize,
 ) -> Result<Result<usize, u64>> {
-    if src.is_empty() || is_inline(device, entry, src, block) {
-        return upload(device, entry, src, block, start).map(|()| Ok(src.len()));
+    let target = |len: usize| Access { block, range: start..start + len, mode: Mode::Write };
+    if is_inline(device, entry, src, block) {
+        return upload_inline(entry, src, &target(src.len())).map(|()| Ok(src.len()));
     }
     entry.check_running(CAPTURED)?;
     let len = src.len().min(device.staging.longest_piece());
-    let grant = match device.staging.in_flight.try_take(entry.stream, len) {
-        Ok(grant) => grant,
-        Err(oldest) => return Ok(Err(oldest)),
-    };
-    let target = Access { block, range: start..start + len, mode: Mode::Write };
-    upload_piece(device, entry, grant, &src[..len], &target)?;
-    Ok(Ok(len))
+    match device.staging.in_flight.try_take(entry.stream, len) {
+        Ok(grant) => upload_piece(device, entry, grant, &src[..len], &target(len)).map(|()| Ok(len)),
+        Err(oldest) => Ok(Err(oldest)),
+    }
 }
 
 /// Returns true if an upload travels along with its command.

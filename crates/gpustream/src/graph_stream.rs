@@ -8,8 +8,8 @@ use gpustream_hal::Result;
 
 use crate::stream::Stream;
 
-/// A [`Stream`] whose work becomes part of a graph: what [`Stream::capture`], [`Graph::update`](crate::Graph::update) and the
-/// body of a condition hand to your closure.
+/// A [`Stream`] whose work becomes part of a graph: what [`Stream::capture`], [`Graph::update`](crate::Graph::update),
+/// [`GraphBuilder::node`](crate::GraphBuilder::node) and the body of a condition hand to your closure.
 ///
 /// You use it like any `Stream`, and can pass it where a `&Stream` is wanted. On top of that it has what only a graph can do:
 /// [`if_`](Self::if_), [`while_`](Self::while_) and [`fork`](Self::fork).
@@ -68,8 +68,8 @@ impl GraphStream<'_> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Stream::wait_for`]; [`ErrorKind::Captured`](crate::ErrorKind::Captured) in the body of a condition, which is
-    /// one branch only.
+    /// As for [`Stream::wait_for`]; [`ErrorKind::NotANode`](crate::ErrorKind::NotANode) in a node and in the body of a condition,
+    /// which is one branch only.
     #[track_caller]
     pub fn fork<'b>(&'b self, other: &'b Stream) -> Result<GraphStream<'b>> {
         on_behalf(call_site("fork"), || other.wait_for(self)).map(|()| GraphStream(other))

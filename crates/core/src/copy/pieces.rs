@@ -50,7 +50,7 @@ impl Drop for Piece<'_> {
     }
 }
 
-/// Copies `src`, for whose bytes there is a grant, to `target` through a piece of its own.
+/// Copies `src` to `target` through a piece of its own. The grant is for as many bytes.
 pub(super) fn upload_piece(
     device: &DeviceCore,
     entry: &StreamEntry<'_>,

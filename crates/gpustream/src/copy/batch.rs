@@ -180,8 +180,8 @@ fn batch_copy(src: &View<'_, u8>, dst: &View<'_, u8>) -> Result<Copy1d> {
     Ok(Copy1d { dst: to, src: from, bytes: src.len() })
 }
 
-/// Sorts accesses of one mode by memory, and joins those that touch. The tracker then enters few ranges, and each one behind the
-/// last: a range in the middle of many would move all that come after it.
+/// Sorts accesses of one mode by memory, and joins neighbours. Then the tracker has few ranges to enter, and enters them in order.
+/// That is cheap, because a range that is entered before others moves all of them.
 fn join(accesses: &mut Vec<Access<'_>>) {
     accesses.sort_unstable_by_key(|access| (Arc::as_ptr(access.block).addr(), access.range.start));
     accesses.dedup_by(|next, last| {

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use gpustream_core::copy;
-use gpustream_core::operation::{call_site, on_behalf};
+use gpustream_core::operation::call_site;
 use gpustream_hal::{CallSite, Result};
 
 use super::check_lengths;
@@ -18,10 +18,9 @@ use crate::view::{AsView, AsViewMut, ViewMut};
 const TURN: usize = 8 << 20;
 
 impl Stream {
-    /// Like [`upload`](Self::upload), but never blocks an executor's thread: if the stream has no
-    /// [room](Self::room_async), or has more uploads under way than
-    /// [`DeviceOptions::staging_ring`](crate::DeviceOptions::staging_ring) allows, the future waits. Each poll copies as much as
-    /// there is room for, up to a few megabytes.
+    /// Like [`upload`](Self::upload), but for an executor's thread: if the stream has no [room](Self::room_async), or has more
+    /// uploads under way than [`DeviceOptions::staging_ring`](crate::DeviceOptions::staging_ring) allows, the future waits. Each
+    /// poll copies as much as there is room for, up to a few megabytes. Like every allocation, it may block if no memory is left.
     ///
     /// Nothing happens before the first poll. When the future resolves, all elements are in pinned memory, the device's copies
     /// are submitted, and you may change `values`. If you drop the future before, what it has submitted still runs, and nothing
@@ -93,10 +92,10 @@ impl Stream {
         values: &[T],
         dst: ViewMut<'_, T>,
     ) -> Result<()> {
-        self.room(call_site).await?;
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let mut at = 0;
         while at < bytes.len() {
+            self.room(call_site).await?;
             let copied = {
                 let (entry, dst) = (self.enter(call_site)?, dst.view());
                 copy::upload_some(&self.device.0, &entry, &bytes[at..], dst.block, dst.bytes().start + at)?
@@ -108,7 +107,7 @@ impl Stream {
                         next_turn().await;
                     }
                 }
-                Err(oldest) => self.until(call_site, oldest).await?,
+                Err(oldest) => Synchronize::at(call_site, &self.core, self.core.mark_for(oldest)).await?,
             }
         }
         Ok(())
@@ -143,13 +142,7 @@ impl Stream {
     }
 
     fn room(&self, call_site: CallSite) -> Synchronize {
-        let mark = on_behalf(call_site, || self.core.mark_for_room());
-        Synchronize::at(call_site, &self.core, mark)
-    }
-
-    fn until(&self, call_site: CallSite, number: u64) -> Synchronize {
-        let mark = on_behalf(call_site, || self.core.mark_for(number));
-        Synchronize::at(call_site, &self.core, mark)
+        Synchronize::at(call_site, &self.core, self.core.mark_for_room())
     }
 }
 
