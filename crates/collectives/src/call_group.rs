@@ -2,10 +2,10 @@
 
 use gpustream::{CallSite, Device, Result, Stream, View, ViewMut};
 
-use crate::call::{Batch, Call, Collective, Signature, call_site};
+use crate::call::{Batch, Call, Collective, Signature, call_site, in_call};
 use crate::check;
 use crate::element::Element;
-use crate::engine::Endpoint;
+use crate::engine::{self, Endpoint};
 
 /// One rank: its endpoint and its device.
 #[derive(Debug)]
@@ -79,6 +79,13 @@ impl<'a> CallGroup<'a> {
     /// Returns the rank's endpoint and its calls.
     pub(crate) fn into_parts(self) -> (&'a Endpoint, Batch<'a>) {
         (&self.member.endpoint, self.calls)
+    }
+
+    /// Makes the one call that was `added`, for the program's call `label`. [`group`](crate::Communicator::group) would hide its
+    /// line, because a closure does not pass it on.
+    #[track_caller]
+    pub(crate) fn run_one(self, label: &'static str, added: Result<()>) -> Result<()> {
+        in_call(label, added.and_then(|()| engine::run([self.into_parts()])))
     }
 
     /// Adds [`Communicator::barrier`](crate::Communicator::barrier).

@@ -71,7 +71,7 @@ impl Communicator {
     pub fn barrier(&self, stream: &Stream) -> Result<()> {
         let mut calls = CallGroup::new(&self.0);
         let added = calls.barrier(stream);
-        in_call("barrier", added.and_then(|()| engine::run([calls.into_parts()])))
+        calls.run_one("barrier", added)
     }
 
     /// Makes several calls at once: none of them waits for another rank before all are made.

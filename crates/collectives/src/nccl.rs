@@ -123,8 +123,8 @@ impl Endpoint {
             .map_err(|broken| Error::external(self.end(&broken)))
     }
 
-    /// Ends the communicator for the ranks of this process, together with the work of its calls. Other
-    /// processes notice after the time limit, because we cannot tell them.
+    /// Ends the communicator for the ranks of this process, and aborts the calls that are under way. We cannot
+    /// tell other processes, so they notice after the time limit.
     pub(crate) fn abort(&self) {
         self.end(&CommunicatorFailure::Aborted { rank: self.comm.rank });
     }

@@ -5,11 +5,10 @@
 
 use gpustream::{AsView, AsViewMut, Result, Stream, View, ViewMut};
 
-use crate::call::{Collective, in_call};
+use crate::call::Collective;
 use crate::call_group::CallGroup;
 use crate::communicator::Communicator;
 use crate::element::Element;
-use crate::engine;
 use crate::op::Op;
 
 /// The type of a memory argument of [`Communicator`], which borrows it for the call.
@@ -66,10 +65,9 @@ macro_rules! operations {
                 $($memory: borrowed!($memory),)+
                 $($argument: $type),*
             ) -> Result<()> {
-                // Not by `group`, whose closure would hide your line.
                 let mut calls = CallGroup::new(self.member());
                 let added = calls.$name(stream, $(view!($memory $memory),)+ $($argument),*);
-                in_call(stringify!($name), added.and_then(|()| engine::run([calls.into_parts()])))
+                calls.run_one(stringify!($name), added)
             })*
         }
 
