@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gpustream::{Device, Metrics, Result, Stream};
+use gpustream::{Device, Result, Stream};
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
 use crate::image::Image;
@@ -45,8 +45,7 @@ impl Blur {
     /// Waits until there is memory for an image with as many pixels: the permit stands for it. Call this before you decode the
     /// image.
     pub(crate) async fn reserve(&self, pixels: usize) -> Result<SemaphorePermit<'_>, AcquireError> {
-        let bytes = bytes_for(pixels).min(self.limit);
-        self.memory.acquire_many(bytes.div_ceil(UNIT).min(self.limit / UNIT) as u32).await
+        self.memory.acquire_many(bytes_for(pixels).div_ceil(UNIT).min(self.limit / UNIT) as u32).await
     }
 
     /// Returns how many pixels an image can have.
@@ -79,10 +78,6 @@ impl Blur {
 
     pub(crate) fn device(&self) -> &Device {
         &self.device
-    }
-
-    pub(crate) fn metrics(&self) -> Metrics {
-        self.device.metrics()
     }
 }
 

@@ -151,7 +151,7 @@ async fn load_of_its_own(args: &Args, blur: Arc<Blur>) -> Result<()> {
         let times = load.run(&client, address).await?;
         let seconds = start.elapsed().as_secs_f64();
         let at = |share: f64| 1e3 * times[((times.len() - 1) as f64 * share) as usize].as_secs_f64();
-        let metrics = blur.metrics();
+        let metrics = blur.device().metrics();
         println!(
             "{requests:8}  {:10.0}  {:9.1}  {:9.1}  {:11}  {:11}  {:12}",
             requests as f64 / seconds,
@@ -164,7 +164,7 @@ async fn load_of_its_own(args: &Args, blur: Arc<Blur>) -> Result<()> {
     }
     let _ = stop.send(());
     server.await??;
-    let metrics = blur.metrics();
+    let metrics = blur.device().metrics();
     anyhow::ensure!(
         metrics.pending == 0 && metrics.fault.is_none(),
         "the service ended with work under way: {metrics:?}"

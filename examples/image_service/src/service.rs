@@ -107,7 +107,7 @@ async fn on_processor<T: Send + 'static>(
 
 /// `GET /metrics` answers in the text form that Prometheus reads.
 async fn metrics(State(service): State<Arc<Service>>) -> (StatusCode, String) {
-    let metrics = service.blur.metrics();
+    let metrics = service.blur.device().metrics();
     let mut text = String::new();
     for (name, value) in [
         ("gpu_operations_total", metrics.submitted),
