@@ -70,7 +70,7 @@ struct Texts<'a> {
     headers: &'a [Helper],
     /// The headers as they are, with every branch of every `#if`.
     trees: Vec<(&'a str, Tree)>,
-    /// The headers' part of the file's uses, and of its `extern __shared__` arrays.
+    /// What we found in the headers. The file's own uses and `extern __shared__` arrays are added in each reading.
     uses: uses::Uses,
     dynamic_shared: BTreeSet<String>,
     /// What [`preprocess`] made of the texts.

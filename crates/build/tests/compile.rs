@@ -301,8 +301,8 @@ void k(float* x, int n) { double8 by = {}; hipLaunchKernelGGL(k, 1, n, 128, 0, x
     }
 }
 
-/// Kernels must compile even if they use none of our headers. We try a plain kernel, one that is defined by its path, and
-/// templates over enumerators.
+/// Kernels must compile even if they use none of our headers: a plain kernel, a kernel that is defined by its path, and templates
+/// over enumerators.
 #[test]
 fn kernels_of_other_forms_compile_for_every_backend() {
     const TEXT: &str = "

@@ -31,10 +31,10 @@ use crate::stream::Stream;
 /// variables, and kernels pass values to each other through them, use [`in_order`](Self::in_order).
 ///
 /// **Where a step is cut.** A graph must end if the host waits (a download, a guard), or if another stream waits for this one
-/// or the other way round. It also ends at operations that a graph cannot hold: host closures, kernels that take a
-/// [`Flag`](crate::Flag) and waits for one, launches of other graphs, copies between devices, batches of copies, and fills with
-/// wide values, and at collective operations between devices of one process. Each part becomes a graph of its own, and the step
-/// works as before. There can be 64 parts. What comes after them is submitted operation by operation in every run, and
+/// or the other way round. Collective operations between devices of one process do that, too. A graph also ends at operations
+/// that it cannot hold: host closures, kernels that take a [`Flag`](crate::Flag) and waits for one, launches of other graphs,
+/// copies between devices, batches of copies, and fills with wide values. Each part becomes a graph of its own, and the step works
+/// as before. There can be 64 parts. What comes after them is submitted operation by operation in every run, and
 /// [`ReplayStats::beyond_limit`] counts it. If you set `GPUSTREAM_LINT=1`, we report each line that cuts a step, once.
 ///
 /// **What differs.** The device only begins with an operation when your closure ends or the step is cut, not earlier. And if

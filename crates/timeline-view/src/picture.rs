@@ -20,8 +20,9 @@ use row::{Group, Row, rows};
 /// A picture of one timeline, or of several stacked ones on a common time axis.
 ///
 /// Streams are rows, sorted by device and number, and so are host threads. If slices overlap within a row, they
-/// get separate lanes. Rows with nothing in the visible time are left out of an SVG, and a line names them. Colours differ in lightness, so you can read a picture in grey. Stripes rise for copies to
-/// the device and fall for copies to the host. If you prefer dark mode, you get a dark background.
+/// get separate lanes. Rows with nothing in the visible time are left out of an SVG, and a line names them.
+/// Colours differ in lightness, so you can read a picture in grey. Stripes rise for copies to the device and
+/// fall for copies to the host. If you prefer dark mode, you get a dark background.
 ///
 /// ```
 /// use gpustream_timeline::Timeline;

@@ -39,7 +39,7 @@ pub(super) struct Part<'s> {
     pub(super) tree: Tree,
 }
 
-/// The trees of texts that were parsed before. Most macros change few of a file's headers.
+/// The trees that we have parsed so far, by their text. A header that a macro does not change is not parsed again.
 #[derive(Default)]
 pub(super) struct Trees(RefCell<HashMap<String, Tree>>);
 
