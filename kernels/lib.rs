@@ -27,8 +27,22 @@
 
 mod call;
 pub mod convert;
+mod counted;
+mod order;
 pub mod reduce;
 pub mod scan;
+
+pub use counted::{Counted, CountedView, Input, InputMut};
+pub use order::{Key, Order};
+
+/// Everything that you need to call the algorithms on a stream.
+///
+/// ```
+/// use gpustream_kernels::prelude::*;
+/// ```
+pub mod prelude {
+    pub use crate::{Counted, Input, InputMut, Key, Order};
+}
 
 /// Combines several arrays with the same length into their sum, product, smallest, largest or average, element by element: for
 /// `f16`, `bf16`, `f32`, `f64` and the integers with 8 to 64 bits.

@@ -1,0 +1,62 @@
+//! Keys that can be sorted and compared.
+
+use gpustream::Plain;
+use gpustream::half::{bf16, f16};
+
+/// The direction of a sort.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The smallest first.
+    #[default]
+    Ascending,
+    /// The largest first. Equal keys keep their order here too.
+    Descending,
+}
+
+/// Element types with an order: all integers of 8 to 64 bits, `f16`, `bf16`, `f32` and `f64`.
+///
+/// Floats have their total order, like [`f32::total_cmp`]: −NaN, −∞, …, −0, 0, …, ∞, NaN.
+pub trait Key: Plain + sealed::Sealed {
+    /// The unsigned integer with the key's width. Kernels see keys as such.
+    #[doc(hidden)]
+    type Bits: Plain;
+    /// The masks that make an ascending order of unsigned integers from the keys, for keys whose top bit is set and for others.
+    #[doc(hidden)]
+    const MASKS: [u64; 2];
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! keys {
+    ($($key:ty as $bits:ty: $if_set:expr, $if_clear:expr;)*) => {$(
+        impl sealed::Sealed for $key {}
+        impl Key for $key {
+            type Bits = $bits;
+            const MASKS: [u64; 2] = [($if_set) as u64, ($if_clear) as u64];
+        }
+    )*};
+}
+keys! {
+    u8 as u8: 0, 0;
+    u16 as u16: 0, 0;
+    u32 as u32: 0, 0;
+    u64 as u64: 0, 0;
+    i8 as u8: 1u8 << 7, 1u8 << 7;
+    i16 as u16: 1u16 << 15, 1u16 << 15;
+    i32 as u32: 1u32 << 31, 1u32 << 31;
+    i64 as u64: 1u64 << 63, 1u64 << 63;
+    f16 as u16: u16::MAX, 1u16 << 15;
+    bf16 as u16: u16::MAX, 1u16 << 15;
+    f32 as u32: u32::MAX, 1u32 << 31;
+    f64 as u64: u64::MAX, 1u64 << 63;
+}
+
+/// Returns the masks of an order, for a kernel's `if_set` and `if_clear`. Take as many low bits as the key has.
+pub(crate) fn masks<K: Key>(order: Order) -> [u64; 2] {
+    match order {
+        Order::Ascending => K::MASKS,
+        Order::Descending => K::MASKS.map(|mask| !mask),
+    }
+}
