@@ -1,17 +1,20 @@
-//! Compiles the kernels beside this file and writes their bindings.
+//! Compiles the kernels beside this file, those of the enabled features, and writes their bindings.
 
 fn main() {
+    let always = [
+        "combine.cu",
+        "convert.cu",
+        "elementwise.cu",
+        "histogram.cu",
+        "matrix.cu",
+        "reduce.cu",
+        "stencil.cu",
+    ];
+    let families = [("SCAN", "scan.cu"), ("SELECT", "select.cu"), ("SELECT", "by_key.cu")];
+    let enabled = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
     gpustream_build::Kernels::new()
-        .files([
-            "combine.cu",
-            "convert.cu",
-            "elementwise.cu",
-            "histogram.cu",
-            "matrix.cu",
-            "reduce.cu",
-            "scan.cu",
-            "stencil.cu",
-        ])
+        .files(always)
+        .files(families.into_iter().filter(|(feature, _)| enabled(feature)).map(|(_, file)| file))
         .build()
         .unwrap_or_else(|error| error.exit());
 }

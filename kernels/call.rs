@@ -3,16 +3,37 @@
 use std::panic::Location;
 
 use gpustream::hal::{BackendName, LaunchConfig};
-use gpustream::{CallSite, Device, Error, ErrorKind, Launch, Result, Stream};
+use gpustream::{AsView, AsViewMut, CallSite, Device, Error, ErrorKind, Launch, Plain, Result, Stream};
 
 /// How many elements a thread must have to be worth starting.
 const PER_THREAD: usize = 16;
 
-/// Returns how many blocks share `n` elements, and makes launches with a given number of such blocks.
-pub(crate) fn shares(stream: &Stream, n: usize) -> Result<(usize, impl Fn(usize) -> Launch)> {
+/// Returns how many blocks fill the device if they share `n` elements, and makes launches with a given number of such blocks.
+pub(crate) fn filling(stream: &Stream, n: usize) -> Result<(usize, impl Fn(usize) -> Launch)> {
     let LaunchConfig { grid, block, .. } = Launch::filling(n.max(1)).resolve(stream.device().info())?;
     let blocks = n.div_ceil(PER_THREAD * block[0] as usize).clamp(1, grid[0] as usize);
     Ok((blocks, move |blocks: usize| Launch::new([blocks as u32, 1, 1], block)))
+}
+
+/// The shares that the workers of a CPU cut an array into. A few shares for each worker balance better.
+pub(crate) struct Shares(u32);
+
+impl Shares {
+    pub(crate) fn new(stream: &Stream, n: usize) -> Self {
+        let most = u32::try_from(n.div_ceil(1 << 14)).unwrap_or(u32::MAX);
+        Self((stream.device().info().multiprocessors * 4).min(most).max(1))
+    }
+
+    /// Returns how many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the three launches in which workers first combine their own share, one of them then combines the shares, and all
+    /// write what they found. The kernel gets the number of the step.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (i32, Launch)> {
+        (0..).zip([self.0, 1, self.0].map(|blocks| Launch::new(blocks, 1)))
+    }
 }
 
 /// Which kernels of an algorithm suit a device.
@@ -25,10 +46,11 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Returns the form for a device. With `GPUSTREAM_KERNELS_FORM=blocks` the CPU runs the kernels of GPUs too, which is slow, but
-    /// tests them.
+    /// Returns the form for a device. To test the kernels of GPUs, a CPU with 64 lanes runs them too, and with
+    /// `GPUSTREAM_KERNELS_FORM=blocks` every CPU does. That is slow.
     pub(crate) fn of(device: &Device) -> Self {
-        let is_cpu = device.info().backend == BackendName::CPU;
+        let info = device.info();
+        let is_cpu = info.backend == BackendName::CPU && info.warp_size == 32;
         let tested = || std::env::var_os("GPUSTREAM_KERNELS_FORM").is_some_and(|form| form == "blocks");
         if is_cpu && !tested() { Self::Shares } else { Self::Blocks }
     }
@@ -40,4 +62,16 @@ impl Form {
 pub(crate) fn mismatch(label: &'static str, text: String) -> Error {
     let call_site = CallSite { label, location: Location::caller() };
     Error::new(ErrorKind::ArgumentMismatch, text).with_call_site(call_site)
+}
+
+/// Passes memory that may be missing to a launcher.
+pub(crate) fn optional<T: Plain, M: AsView<T>>(memory: Option<&M>) -> Option<&dyn AsView<T>> {
+    memory.map(|memory| memory as &dyn AsView<T>)
+}
+
+/// Passes memory that may be missing to a launcher that writes it.
+pub(crate) fn optional_mut<T: Plain, M: AsViewMut<T>>(
+    memory: Option<&mut M>,
+) -> Option<&mut dyn AsViewMut<T>> {
+    memory.map(|memory| memory as &mut dyn AsViewMut<T>)
 }

@@ -25,12 +25,19 @@
 //! device, lengths and offsets. No function here blocks, except [`Convert`](convert::Convert)'s download.
 #![warn(clippy::missing_errors_doc)]
 
+#[cfg(feature = "select")]
+pub mod by_key;
 mod call;
 pub mod convert;
 mod counted;
 mod order;
 pub mod reduce;
+#[cfg(feature = "scan")]
 pub mod scan;
+#[cfg(feature = "select")]
+pub mod select;
+#[cfg(feature = "scan")]
+mod tiles;
 
 pub use counted::{Counted, CountedView, Input, InputMut};
 pub use order::{Key, Order};
@@ -41,7 +48,11 @@ pub use order::{Key, Order};
 /// use gpustream_kernels::prelude::*;
 /// ```
 pub mod prelude {
+    #[cfg(feature = "scan")]
+    pub use crate::scan::Scan;
     pub use crate::{Counted, Input, InputMut, Key, Order};
+    #[cfg(feature = "select")]
+    pub use crate::{by_key::ByKey, select::Select};
 }
 
 /// Combines several arrays with the same length into their sum, product, smallest, largest or average, element by element: for

@@ -23,6 +23,9 @@ pub trait Key: Plain + sealed::Sealed {
     /// The masks that make an ascending order of unsigned integers from the keys, for keys whose top bit is set and for others.
     #[doc(hidden)]
     const MASKS: [u64; 2];
+    /// The key's place in the ascending order.
+    #[doc(hidden)]
+    fn rank(&self) -> u64;
 }
 
 pub(crate) mod sealed {
@@ -35,6 +38,11 @@ macro_rules! keys {
         impl Key for $key {
             type Bits = $bits;
             const MASKS: [u64; 2] = [($if_set) as u64, ($if_clear) as u64];
+            fn rank(&self) -> u64 {
+                let bits: $bits = bytemuck::cast(*self);
+                let mask = if bits >> (<$bits>::BITS - 1) == 1 { Self::MASKS[0] } else { Self::MASKS[1] };
+                (bits ^ mask as $bits).into()
+            }
         }
     )*};
 }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use gpustream::half::{bf16, f16};
 use gpustream::{AsView, Buffer, CallSite, Device, Error, ErrorKind, Launch, Result, Stream};
 
-use crate::call::shares;
+use crate::call::filling;
 
 mod bindings {
     gpustream::include_kernels!("reduce");
@@ -41,7 +41,7 @@ impl Reduce {
         x: &(impl AsView<T> + ?Sized),
     ) -> Result<Buffer<T::Sum>> {
         let x = x.view();
-        let (blocks, launch) = shares(stream, x.len())?;
+        let (blocks, launch) = filling(stream, x.len())?;
         let mut partial = stream.alloc(blocks)?;
         self.kernels.block_sum(stream, &launch(blocks), &x, &mut partial, x.len())?;
         self.total(stream, partial, &launch(1))
@@ -55,7 +55,7 @@ impl Reduce {
     #[track_caller]
     pub fn min<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
         let x = x.view();
-        let (blocks, launch) = shares(stream, x.len())?;
+        let (blocks, launch) = filling(stream, x.len())?;
         let mut partial = stream.alloc(blocks)?;
         self.kernels.block_min(stream, &launch(blocks), &x, &mut partial, x.len())?;
         if blocks == 1 {
@@ -74,7 +74,7 @@ impl Reduce {
     #[track_caller]
     pub fn max<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
         let x = x.view();
-        let (blocks, launch) = shares(stream, x.len())?;
+        let (blocks, launch) = filling(stream, x.len())?;
         let mut partial = stream.alloc(blocks)?;
         self.kernels.block_max(stream, &launch(blocks), &x, &mut partial, x.len())?;
         if blocks == 1 {
@@ -105,7 +105,7 @@ impl Reduce {
             )
             .with_call_site(operation));
         }
-        let (blocks, launch) = shares(stream, x.len())?;
+        let (blocks, launch) = filling(stream, x.len())?;
         let mut partial = stream.alloc(blocks)?;
         self.kernels.block_dot(stream, &launch(blocks), &x, &y, &mut partial, x.len())?;
         self.total(stream, partial, &launch(1))

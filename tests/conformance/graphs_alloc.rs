@@ -234,12 +234,12 @@ fn pipelines_that_wait_are_refused(device: &Device) -> Result<()> {
 fn library_functions_are_recorded(device: &Device) -> Result<()> {
     const LONG: usize = 100_000;
     let (s, other) = (device.stream()?, device.stream()?);
-    let (reduce, scan, convert) = (Reduce::load(device)?, Scan::load(device)?, Convert::load(device)?);
+    let (reduce, convert) = (Reduce::load(device)?, Convert::load(device)?);
     let (mut x, mut sums) = (s.full(LONG, 1u32)?, s.zeros::<u32>(LONG)?);
     let y = s.full(LONG, 2.0f32)?;
     let mut results = None;
     let graph = s.capture(|s| {
-        scan.inclusive(s, &x, &mut sums)?;
+        s.inclusive_scan(&x, &mut sums)?;
         let (sum, dot) = (reduce.sum(s, &y)?, reduce.dot(s, &y, &y)?);
         refused(convert.download::<f32, f16>(s, &y), ErrorKind::Captured, &["copy to pinned memory"]);
         results = Some([sum, dot]);
@@ -255,7 +255,7 @@ fn library_functions_are_recorded(device: &Device) -> Result<()> {
         assert_eq!((s.download(&results[0])?, s.download(&results[1])?), (vec![2e5], vec![4e5]));
     }
     let alone = s.capture(|s| {
-        scan.inclusive(s, &x, &mut sums)?;
+        s.inclusive_scan(&x, &mut sums)?;
         reduce.sum(s, &y)?;
         reduce.dot(s, &y, &y).map(drop)
     })?;

@@ -255,11 +255,11 @@ fn everything_is_noted_at_your_line(device: &Device) -> Result<()> {
     globals.set_factors(&a, &[1, 2, 3, 4])?;
     globals.factors()?.download(&a)?;
     let floats = a.full(N, 1.0f32)?;
-    let (reduce, scan) = (Reduce::load(&device)?, Scan::load(&device)?);
+    let reduce = Reduce::load(&device)?;
     for total in [reduce.sum(&a, &floats)?, reduce.max(&a, &floats)?, reduce.dot(&a, &floats, &floats)?] {
         assert!(a.download(&total)?[0] >= 1.0);
     }
-    scan.inclusive(&a, &floats, &mut a.duplicate(&floats)?)?;
+    a.inclusive_scan(&floats, &mut a.duplicate(&floats)?)?;
     a.wait_for(&b)?;
     a.synchronize()?;
     let last = line!();

@@ -1,0 +1,239 @@
+// Scans and reductions of the values of each run of equal keys. A run is found by its first key, its head. On GPUs one kernel
+// reads each element once (`lookback.cuh`); on the CPU each worker has a share, in the steps of `scan.cu`.
+//
+// We combine pairs: how many heads there are, and what the values since the last head combine to. That is associative, so
+// floats give the same bits in every run too.
+#include "counted.cuh"
+#include "lookback.cuh"
+#include "order.cuh"
+#include "tiles.cuh"
+
+namespace {
+
+template <class T>
+struct RunSum {
+    static GS_INLINE T identity() { return T(0); }
+    GS_INLINE T get(T x) const { return x; }
+    GS_INLINE T put(T x) const { return x; }
+    GS_INLINE T operator()(T a, T b) const { return a + b; }
+};
+// The last key in an order, by its rank.
+template <class Bits>
+struct RunExtreme {
+    Order<Bits> order;
+    static GS_INLINE Bits identity() { return 0; }
+    GS_INLINE Bits get(Bits x) const { return order.rank(x); }
+    GS_INLINE Bits put(Bits x) const { return order.key(x); }
+    GS_INLINE Bits operator()(Bits a, Bits b) const { return a < b ? b : a; }
+};
+
+// The elements of a tile, or of all tiles before one.
+template <class Count, class T>
+struct Runs {
+    Count heads;
+    T value;
+};
+// The number of heads before a tile needs 64 bits. In two words it has the alignment of a float, so that the size stays small.
+struct Heads64 {
+    gs::u32 word[2];
+};
+GS_INLINE Heads64 heads64(gs::u64 number) { return gs::bit_cast<Heads64>(number); }
+GS_INLINE gs::u64 number(Heads64 heads) { return gs::bit_cast<gs::u64>(heads); }
+GS_INLINE gs::u32 add_heads(gs::u32 a, gs::u32 b) { return a + b; }
+GS_INLINE Heads64 add_heads(Heads64 a, Heads64 b) { return heads64(number(a) + number(b)); }
+GS_INLINE bool has_heads(gs::u32 heads) { return heads != 0; }
+GS_INLINE bool has_heads(Heads64 heads) { return number(heads) != 0; }
+
+template <class Op>
+struct InRuns {
+    Op op;
+    template <class Count, class T>
+    GS_INLINE Runs<Count, T> operator()(const Runs<Count, T>& a, const Runs<Count, T>& b) const {
+        return Runs<Count, T>{add_heads(a.heads, b.heads), has_heads(b.heads) ? b.value : op(a.value, b.value)};
+    }
+};
+
+// Where results go. Each may be missing.
+template <class K, class T>
+struct RunsTo {
+    T* running;     // for each element
+    K* keys;        // for each run
+    T* totals;      // for each run
+    gs::u64* runs;  // how many there are
+};
+
+constexpr int larger(int a, int b) { return a < b ? b : a; }
+template <class K, class T>
+using RunTile = Tile<4, 16 / larger(sizeof(K), sizeof(T))>;
+
+template <class K, class T, class Op>
+GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, const RunsTo<K, T>& to,
+                            gs::u64* state, size_t tiles, const Op& op) {
+    typedef RunTile<K, T> Part;
+    typedef Runs<gs::u32, T> Short;
+    typedef Runs<Heads64, T> Long;
+    constexpr int packs = Part::packs, per_pack = Part::per_pack;
+    n = live(n, count);
+    const Tiles all{state, tiles};
+    const size_t at = all.take();
+    if (at * Part::size() >= n) {
+        if (at == 0 && gs::thread_in_block() == 0 && to.runs) *to.runs = 0;
+        return;
+    }
+    const Part tile(at, n);
+    K key[packs][per_pack];
+    T value[packs][per_pack];
+    const K before_warp = tile.before_warp(keys), after_warp = tile.after_warp(keys, n);
+    tile.load(keys, K(), key);
+    tile.load(x, T(), value);
+    const gs::u32 heads = tile.heads(key, before_warp);
+    // What each pack combines to, and everything in the tile before it.
+    Short item[packs][1], before[packs];
+    GS_UNROLL
+    for (int p = 0; p < packs; ++p) {
+        item[p][0] = Short{0, Op::identity()};
+        GS_UNROLL
+        for (int k = 0; k < per_pack; ++k) {
+            if (!tile.has(p, k)) continue;
+            const bool head = heads & Part::bit(p, k);
+            item[p][0].value = op(head ? Op::identity() : item[p][0].value, op.get(value[p][k]));
+            item[p][0].heads += head;
+        }
+    }
+    const InRuns<Op> combine{op};
+    const Short total = scan_tile(item, before, Short{0, Op::identity()}, combine);
+    const Long prefix =
+        all.before(at, Long{heads64(total.heads), total.value}, Long{heads64(0), Op::identity()}, combine);
+    const size_t first_run = (size_t)number(prefix.heads);
+    const gs::u32 lane_after = (gs::lane() + 1) % gs::warp_size();
+    K wrapped = after_warp;
+    GS_UNROLL
+    for (int p = packs - 1; p >= 0; --p) {
+        // In the last lane this is the pack's first element, which comes after the pack before.
+        const K rotated = gs::shfl(key[p][0], lane_after);
+        const K next = lane_after == 0 ? wrapped : rotated;
+        wrapped = rotated;
+        T here = has_heads(before[p].heads) ? before[p].value : op(prefix.value, before[p].value);
+        size_t run = first_run + before[p].heads;
+        GS_UNROLL
+        for (int k = 0; k < per_pack; ++k) {
+            if (!tile.has(p, k)) continue;
+            const bool head = heads & Part::bit(p, k);
+            const T earlier = head ? Op::identity() : here;
+            here = op(earlier, op.get(value[p][k]));
+            run += head;
+            value[p][k] = op.put(exclusive ? earlier : here);
+            const K following = k + 1 == per_pack ? next : key[p][(k + 1) % per_pack];
+            if (to.totals && (key[p][k] != following || tile.begin + tile.at(p, k) + 1 == n)) {
+                to.keys[run - 1] = key[p][k];
+                to.totals[run - 1] = op.put(here);
+            }
+        }
+    }
+    if (to.running) tile.store(to.running, value);
+    if (to.runs && tile.begin + tile.len == n && gs::thread_in_block() == 0) *to.runs = first_run + total.heads;
+}
+
+template <class K, class T, class Op>
+GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, bool exclusive, const RunsTo<K, T>& to,
+                              gs::u64* heads, T* values, size_t shares, const Op& op) {
+    if (step == 1) {
+        gs::u64 before = 0;
+        T carry = Op::identity();
+        for (size_t b = 0; b < shares; ++b) {
+            const gs::u64 here = heads[b];
+            const T value = values[b];
+            heads[b] = before;
+            values[b] = carry;
+            before += here;
+            carry = here != 0 ? value : op(carry, value);
+        }
+        if (to.runs) *to.runs = before;
+        return;
+    }
+    const size_t b = gs::block_in_grid(), begin = gs::share_begin(n, b, gs::blocks_in_grid(), 64);
+    const size_t end = gs::share_begin(n, b + 1, gs::blocks_in_grid(), 64);
+    if (step == 0) {
+        gs::u64 count = 0;
+        T value = Op::identity();
+        for (size_t i = begin; i < end; ++i) {
+            const bool head = i == 0 || keys[i] != keys[i - 1];
+            count += head;
+            value = op(head ? Op::identity() : value, op.get(x[i]));
+        }
+        heads[b] = count;
+        values[b] = value;
+        return;
+    }
+    size_t run = (size_t)heads[b];
+    T value = values[b];
+    for (size_t i = begin; i < end; ++i) {
+        const bool head = i == 0 || keys[i] != keys[i - 1];
+        run += head;
+        const T previous = head ? Op::identity() : value;
+        value = op(previous, op.get(x[i]));
+        if (to.running) to.running[i] = op.put(exclusive ? previous : value);
+        if (to.totals && (i + 1 == n || keys[i + 1] != keys[i])) {
+            to.keys[run - 1] = keys[i];
+            to.totals[run - 1] = op.put(value);
+        }
+    }
+}
+
+}  // namespace
+
+/// For each run of equal keys: the running sums of its values, its key and the sum of its values, and how many runs there are.
+/// Each block has one tile. Without a state there is one block.
+/// types: K = unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
+/// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(running), n <= len(run_keys), n <= len(totals),
+///           1 <= len(runs), 2 + 4 * (tiles + tiles / 32 + tiles / 1024 + 3) <= len(state),
+///           block.x == 256, block.y == 1, block.z == 1
+/// optional: count, running, run_keys, totals, runs, state
+template <class K, class T>
+__global__ void __launch_bounds__(256, 3) sum_runs(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive,
+                                                T* running, K* run_keys, T* totals, gs::u64* runs, gs::u64* state,
+                                                size_t tiles) {
+    const RunsTo<K, T> to{running, run_keys, totals, runs};
+    runs_in_tile(keys, x, n, count, exclusive, to, state, tiles, RunSum<T>());
+}
+
+/// As `sum_runs`, but the last of the values in the order of `if_set` and `if_clear`.
+/// types: K = unsigned int, unsigned long long, T = unsigned int, unsigned long long
+/// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(run_keys), n <= len(totals),
+///           1 <= len(runs), 2 + 4 * (tiles + tiles / 32 + tiles / 1024 + 3) <= len(state),
+///           block.x == 256, block.y == 1, block.z == 1
+/// optional: count, run_keys, totals, runs, state
+template <class K, class T>
+__global__ void __launch_bounds__(256, 3) extreme_of_runs(const K* keys, const T* x, size_t n, const gs::u64* count,
+                                                       gs::u64 if_set, gs::u64 if_clear, K* run_keys, T* totals,
+                                                       gs::u64* runs, gs::u64* state, size_t tiles) {
+    const RunsTo<K, T> to{nullptr, run_keys, totals, runs};
+    runs_in_tile(keys, x, n, count, false, to, state, tiles, RunExtreme<T>{{(T)if_set, (T)if_clear}});
+}
+
+/// `sum_runs` on the CPU, in three steps.
+/// types: K = unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
+/// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(running), n <= len(run_keys), n <= len(totals),
+///           1 <= len(runs), grid.x <= shares, shares <= len(heads), shares <= len(values), 0 <= step, step <= 2,
+///           grid.y == 1, grid.z == 1, block.x == 1, block.y == 1, block.z == 1
+/// optional: count, running, run_keys, totals, runs
+template <class K, class T>
+__global__ void sum_runs_shares(int step, const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, T* running,
+                                K* run_keys, T* totals, gs::u64* runs, gs::u64* heads, T* values, size_t shares) {
+    const RunsTo<K, T> to{running, run_keys, totals, runs};
+    runs_in_shares(step, keys, x, live(n, count), exclusive, to, heads, values, shares, RunSum<T>());
+}
+
+/// `extreme_of_runs` on the CPU, in three steps.
+/// types: K = unsigned int, unsigned long long, T = unsigned int, unsigned long long
+/// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(run_keys), n <= len(totals), 1 <= len(runs),
+///           grid.x <= shares, shares <= len(heads), shares <= len(values), 0 <= step, step <= 2,
+///           grid.y == 1, grid.z == 1, block.x == 1, block.y == 1, block.z == 1
+/// optional: count, run_keys, totals, runs
+template <class K, class T>
+__global__ void extreme_of_runs_shares(int step, const K* keys, const T* x, size_t n, const gs::u64* count, gs::u64 if_set,
+                                       gs::u64 if_clear, K* run_keys, T* totals, gs::u64* runs, gs::u64* heads, T* values,
+                                       size_t shares) {
+    const RunsTo<K, T> to{nullptr, run_keys, totals, runs};
+    runs_in_shares(step, keys, x, live(n, count), false, to, heads, values, shares, RunExtreme<T>{{(T)if_set, (T)if_clear}});
+}
