@@ -12,7 +12,7 @@
 #   scripts/setup.sh browser    a headless Chromium from Debian, and Playwright to drive it (50 MB), for .ci/run
 #
 # A second run changes nothing that is already installed. The script asks no questions. gpustream-build and
-# `cargo xtask build-kernels` find what it installs.
+# `gpustream build-kernels` find what it installs.
 set -euo pipefail
 
 # A driver of the 580 series reads the PTX of version 13.0. The set is pinned as a whole: a lone nvidia-cuda-nvcc pulls

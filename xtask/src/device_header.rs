@@ -18,7 +18,7 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// The headers behind `<gpustream/kernel.cuh>`, in the page's order.
+/// The headers that `<gpustream/kernel.cuh>` includes, in the page's order.
 const HEADERS: [&str; 9] =
     ["for_each", "reduce", "warp", "atomics", "half", "wide", "grid", "cluster", "backend"];
 

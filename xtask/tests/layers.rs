@@ -15,8 +15,19 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
 /// The folders in `crates` that we check. We do not check `gpustream`'s handles: you can combine them freely, so they must know
 /// each other.
-const CRATES: [&str; 10] =
-    ["build", "collectives", "core", "cpu", "cuda", "dlpack", "hal", "hip", "timeline", "timeline-view"];
+const CRATES: [&str; 11] = [
+    "build",
+    "cli",
+    "collectives",
+    "core",
+    "cpu",
+    "cuda",
+    "dlpack",
+    "hal",
+    "hip",
+    "timeline",
+    "timeline-view",
+];
 
 #[test]
 fn no_module_imports_its_importer() {

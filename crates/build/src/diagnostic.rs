@@ -24,9 +24,11 @@ impl SourceFile {
 
     /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let place = path.display();
-        let bytes = std::fs::read(path)
-            .map_err(|e| Error::message(format!("cannot read kernel file {place}: {e}")))?;
+        let bytes = std::fs::read(path).map_err(|e| {
+            // Whole, because it shows where a relative path begins: at your crate's folder.
+            let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            Error::message(format!("cannot read kernel file {}: {e}", place.display()))
+        })?;
         Ok(Self::new(path, text(bytes)))
     }
 

@@ -286,8 +286,9 @@ fn form(
     }
     let body = function.child_by_field_name("body").ok_or_else(unreadable)?;
     let meets = waits.first(text, body).is_some();
-    if function.has_error() {
-        return if meets { Err(unreadable()) } else { Ok(Form::Plain) };
+    if let Some(wrong) = descendants(function).find(|node| node.is_error() || node.is_missing()) {
+        let reason = "the statement here cannot be read, perhaps because it begins with a macro".to_owned();
+        return if meets { Err(Refusal { at: wrong.start_byte(), reason }) } else { Ok(Form::Plain) };
     }
     let plainer = match plainer(text, root, function, waits, rewrites) {
         Err(_) if !meets => return Ok(Form::Plain),

@@ -234,6 +234,12 @@ __global__ void hiding(int* x, int count) { x[count] = file_n(); }
 #define LEAVE return
 #define LEAVE_IF(condition) if (condition) LEAVE
 __global__ void leaving(int* x, int n) { LEAVE_IF(threadIdx.x >= n); __syncthreads(); x[threadIdx.x] = 1; }
+#define EACH(i, n) for (int i = 0; i < n; ++i)
+__global__ void after_a_macro(int* x, int n) { EACH(i, n) { __syncthreads(); x[threadIdx.x] = i; } }
+__global__ void macro_without_braces(int* x, int n) {
+    __syncthreads();
+    EACH(i, n) x[threadIdx.x] = i;
+}
 ";
     let proof = "no proof that all threads";
     assert_eq!(
@@ -259,6 +265,8 @@ __global__ void leaving(int* x, int n) { LEAVE_IF(threadIdx.x >= n); __syncthrea
             "31: its threads meet in `again(n - 1)`".to_owned(),
             "33: its threads meet in `file_n()`".to_owned(),
             "36: the macro `LEAVE_IF` could return from it".to_owned(),
+            "38: its threads meet after the macro `EACH(i, n)`, which could be any loop".to_owned(),
+            "41: the statement here cannot be read, perhaps because it begins with a macro".to_owned(),
         ]
     );
 }

@@ -1,5 +1,5 @@
 //! Checks the guide to writing kernels: its kernels must compile, its table of types must be the generator's,
-//! and the files that it calls refused must be refused in those words.
+//! and the files that it calls refused must be refused in those words. The kernel of `docs/first-hour.md` must compile too.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,8 +13,12 @@ use fixture::{build, cpu};
 use gpustream_build::Error;
 
 fn guide() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpustream/src/guide/writing_kernels.md");
-    fs::read_to_string(path).unwrap()
+    page("crates/gpustream/src/guide/writing_kernels.md")
+}
+
+/// Returns a page of the repository.
+fn page(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
 }
 
 /// Returns the bindings of a file for the CPU.
@@ -32,8 +36,8 @@ fn blocks(text: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn its_kernels_compile_and_what_it_says_is_refused_is() {
-    let guide = guide();
-    let blocks = blocks(&guide);
+    let pages = guide() + &page("docs/first-hour.md");
+    let blocks = blocks(&pages);
     let (mut compiled, mut refused) = (0, 0);
     for (at, &(kind, text)) in blocks.iter().enumerate() {
         match kind {

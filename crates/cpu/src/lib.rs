@@ -20,7 +20,7 @@
 //!   next thread. A kernel without barriers pays nothing for this. Warp operations work the same way.
 //! * If a kernel's text shows that all threads of a block reach the same barriers, the build writes a second
 //!   form of it (`loops` in `gpustream-build`): loops over the block's threads between the barriers, all on
-//!   one fiber. We use it for warps of 32 lanes, outside checked mode. `cargo xtask build-kernels` lists
+//!   one fiber. We use it for warps of 32 lanes, outside checked mode. `gpustream build-kernels` lists
 //!   which kernels have one, and why the others do not.
 //! * A stream that waits for a word in memory occupies no worker, because a single thread looks at all such
 //!   words (`memory_waits.rs`).

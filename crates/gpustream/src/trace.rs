@@ -158,7 +158,8 @@ impl Process {
 fn begin(settings: &TraceSettings) -> Result<Vec<Listening>> {
     if settings.summary && cfg!(not(feature = "report")) {
         let text = "GPUSTREAM_TRACE_SUMMARY=1 is set, but this program was built without the report; turn the feature `report` of \
-                    the crate `gpustream` on, or set GPUSTREAM_TRACE=run.pftrace instead and give the file to `cargo xtask timeline`";
+                    the crate `gpustream` on, or set GPUSTREAM_TRACE=run.pftrace instead and give the file to `gpustream timeline` \
+                    (cargo install gpustream-cli)";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     let mut listening = Vec::new();

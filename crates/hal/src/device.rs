@@ -242,7 +242,7 @@ pub struct DriverLibrary {
     pub found_by: String,
 }
 
-/// What a backend found on this machine, as `cargo xtask doctor` prints it.
+/// What a backend found on this machine, as `gpustream doctor` prints it.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Probe {

@@ -116,7 +116,8 @@ fn launcher(method: &str, [shape, other]: [&str; 2], takes: &str, body: &str, na
         safety = only_if(
             !safe,
             "\n# Safety\n\
-             The kernel has no contract. You must make sure that it is sound with these arguments in this shape."
+             The kernel has no contract. You must make sure that it is sound with these arguments in this shape. \
+             A `requires:` line above the kernel, with the conditions for that, can make this function safe."
         ),
         qualifier = only_if(!safe, "unsafe "),
         method = identifier(method),

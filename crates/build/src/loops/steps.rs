@@ -336,6 +336,12 @@ impl<'k, 't> Steps<'k, 't> {
             "for_statement" | "while_statement" | "do_statement" if self.meets(node) => {
                 self.repeat(node, open)
             }
+            // The parser takes `EACH(i, n) { … }` for a function without a type.
+            "function_definition" if self.meets(node) => {
+                let head = node.child_by_field_name("declarator").unwrap_or(node);
+                let head = &self.text[head.byte_range()];
+                refuse(node, format!("its threads meet after the macro `{head}`, which could be any loop"))
+            }
             _ if self.meets(node) => {
                 refuse(node, format!("its threads meet inside of a `{}`", node.kind().replace('_', " ")))
             }

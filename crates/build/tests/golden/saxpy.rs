@@ -254,7 +254,7 @@ impl Kernels {
     /// `InvalidLaunch` if the shape exceeds the device's limits.
     ///
     /// # Safety
-    /// The kernel has no contract. You must make sure that it is sound with these arguments in this shape.
+    /// The kernel has no contract. You must make sure that it is sound with these arguments in this shape. A `requires:` line above the kernel, with the conditions for that, can make this function safe.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn free_for_all(

@@ -1,6 +1,6 @@
-//! `cargo xtask build-kernels`: compiles kernel files and shows the compilers' results.
+//! `gpustream build-kernels`: compiles kernel files and shows the compilers' results.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -8,16 +8,18 @@ use gpustream_build::{Backend, Built, KernelReport, Kernels, Threads};
 use gpustream_timeline_view::text::{Bytes, Table};
 use serde_json::json;
 
+use crate::progress;
+
 /// Compile kernels and show registers, spills, shared memory, size and time of each
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Backends to compile for, whatever the environment says: cpu, cuda, hip [default: `GPUSTREAM_BACKENDS`, or cpu]
     #[arg(long, value_delimiter = ',')]
     backend: Vec<String>,
     /// Targets, whatever the environment says: `sm_90`, `gfx942`, `x86-64-v3`, … (each goes to the backend it belongs to)
     #[arg(long, value_delimiter = ',')]
     arch: Vec<String>,
-    /// Folder for the results [default: target/kernels]
+    /// Folder for the results [default: kernels in cargo's target folder]
     #[arg(long)]
     out: Option<PathBuf>,
     /// Also look for headers here
@@ -30,12 +32,11 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let files = if args.files.is_empty() { own_kernels()? } else { args.files.clone() };
-    let out = match &args.out {
-        Some(out) => out.clone(),
-        None => crate::target_dir().join("kernels"),
-    };
+pub(crate) fn run(args: &Args, project: &Path) -> anyhow::Result<()> {
+    let files = if args.files.is_empty() { own_kernels(project)? } else { args.files.clone() };
+    let target =
+        || std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), PathBuf::from);
+    let out = args.out.clone().unwrap_or_else(|| target().join("kernels"));
     let named = !args.backend.is_empty();
     let mut kernels = Kernels::new().files(files).out_dir(out).rebuild(true);
     // The environment replaces the default, but nothing that you asked for here.
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         kernels = with_arch;
     }
 
-    let progress = crate::progress_bar(0, "{bar:30} {pos}/{len} {msg}");
+    let progress = progress::bar(0, "{bar:30} {pos}/{len} {msg}");
     let bar = progress.clone();
     let built = kernels
         .progress(move |done, total, label| {
@@ -85,16 +86,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn own_kernels() -> anyhow::Result<Vec<PathBuf>> {
-    let folder = crate::workspace().join("kernels");
-    let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
+fn own_kernels(project: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = project.join("kernels");
+    let entries = folder.read_dir().with_context(|| {
+        format!("no kernel file was named, and the folder {} cannot be read", folder.display())
+    })?;
     let mut files: Vec<_> = entries
         .filter_map(|entry| entry.ok().map(|e| e.path()))
         .filter(|path| path.extension().is_some_and(|e| e == "cu"))
         .collect();
     files.sort();
     if files.is_empty() {
-        bail!("no .cu files in {}", folder.display());
+        bail!("no kernel file was named, and the folder {} has none that ends with .cu", folder.display());
     }
     // We show paths below the current folder relative to it.
     let here = std::env::current_dir()?;

@@ -1,4 +1,4 @@
-//! `cargo xtask doctor`: shows what gpustream can use on this machine, and how you get what is missing.
+//! `gpustream doctor`: shows what gpustream can use on this machine, and how you get what is missing.
 
 mod engines;
 mod layout;
@@ -23,7 +23,7 @@ use self::world::Told;
 
 /// Show backends, devices, compilers and what ranks need on this machine, and how to get what is missing
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -231,13 +231,13 @@ impl BackendReport {
             "cuda" => (
                 "NVRTC",
                 "compiles for CUDA at run time",
-                "Needed only where kernels were not built with nvcc. Install the CUDA toolkit, or the Python package \
+                "Needed only if kernels were not built with nvcc. Install the CUDA toolkit, or the Python package \
                  nvidia-cuda-nvrtc. The variable GPUSTREAM_NVRTC_LIBRARY names its path.",
             ),
             "hip" => (
                 "HIPRTC",
                 "compiles for HIP at run time",
-                "Needed only where kernels were not built with hipcc. It comes with ROCm (package hiprtc), and from 5.x \
+                "Needed only if kernels were not built with hipcc. It comes with ROCm (package hiprtc), and from 5.x \
                  in libamdhip64. The variable GPUSTREAM_HIPRTC_LIBRARY names its path.",
             ),
             _ => return None,

@@ -57,10 +57,7 @@ impl Tool {
             details.push(("path", format!("{path}{by}")));
         }
         if found.on_demand {
-            details.push((
-                "used",
-                "where there is such a GPU, or when GPUSTREAM_BACKENDS asks for it".to_owned(),
-            ));
+            details.push(("used", "if there is such a GPU, or if GPUSTREAM_BACKENDS asks for it".to_owned()));
         }
         if !found.targets.is_empty() {
             details.push(("builds", found.targets.join(" ")));

@@ -1,4 +1,4 @@
-//! `cargo xtask build-kernels`, run as you would run it.
+//! `gpustream build-kernels`, run as you would run it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ const KERNEL: &str = "extern \"C\" __global__ void k(float* x) { x[threadIdx.x] 
 fn build_kernels(dir: &Path, text: &str, args: &[&str], env: &[(&str, &str)]) -> Output {
     let file = dir.join("k.cu");
     std::fs::write(&file, text).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpustream"));
     command.args(["build-kernels", "--out"]).arg(dir.join("out")).args(args).arg(file);
     for name in [
         "GPUSTREAM_BACKENDS",

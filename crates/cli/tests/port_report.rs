@@ -1,4 +1,4 @@
-//! `cargo xtask port-report`, run as you would run it.
+//! `gpustream port-report`, run as you would run it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,14 +11,15 @@ const TEMPLATE: &str = "// One.\ntemplate <class T> __global__ void t(T* x) { *x
 const BROKEN: &str = "extern \"C\" __global__ void b(float* x) {\n    *x = missing_name;\n}\n";
 
 fn port_report(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpustream"));
     command.arg("port-report").arg(folder).args(args).env_remove("GPUSTREAM_BACKENDS");
-    command.env("CARGO_TARGET_DIR", folder.join("target")).output().unwrap()
+    command.env("TMPDIR", folder.join("temporary")).output().unwrap()
 }
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("deep")).unwrap();
+    fs::create_dir(folder.path().join("temporary")).unwrap();
     for (name, text) in [
         ("good.cu", GOOD),
         ("deep/template.hip", TEMPLATE),
@@ -55,7 +56,7 @@ fn report_has_the_first_obstacle_of_each_file_and_sums() {
     assert_eq!(choice[4..], ["2", "50", "%"], "{stdout}");
     assert_eq!(words("compile for cpu"), ["compile", "for", "cpu", "1", "25", "%"], "{stdout}");
     assert!(stdout.ends_with("1 files without a kernel were left out\n"), "{stdout}");
-    let left = fs::read_dir(folder.path().join("target")).map_or(0, Iterator::count);
+    let left = fs::read_dir(folder.path().join("temporary")).unwrap().count();
     assert_eq!(left, 0, "no results stay behind");
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask timeline`: prints the report of traces, or draws them.
+//! `gpustream timeline`: prints the report of traces, or draws them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,9 +7,9 @@ use gpustream_timeline::{Nanos, Timeline};
 use gpustream_timeline_view::text::Bytes;
 use gpustream_timeline_view::{Picture, Report, perfetto};
 
-/// Print what traces say, or draw them above each other: cargo xtask timeline FILE -o out.svg
+/// Print what traces say, or draw them above each other: gpustream timeline FILE -o out.svg
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Traces that gpustream wrote
     #[arg(required = true)]
     files: Vec<PathBuf>,

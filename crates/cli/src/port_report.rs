@@ -1,4 +1,4 @@
-//! `cargo xtask port-report`: shows which CUDA and HIP files in a folder go through `gpustream-build` unchanged.
+//! `gpustream port-report`: shows which CUDA and HIP files in a folder go through `gpustream-build` unchanged.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,9 +12,11 @@ use anyhow::{Context as _, bail};
 use gpustream_build::{Backend, Error, Kernels};
 use gpustream_timeline_view::text::Table;
 
+use crate::progress;
+
 /// Show which kernel files of a folder can be used as they are, and what stops the others
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Folder with .cu and .hip files, at any depth
     folder: PathBuf,
     /// Backends to compile for: cpu, cuda, hip, or none to read the files alone [default: cpu]
@@ -66,8 +68,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("no file in {} that ends with .cu or .hip has a `__global__`", args.folder.display());
     }
     files.sort();
-    // If two reports run at once, each has its own folder.
-    let out = crate::target_dir().join(format!("port-report-{}", std::process::id()));
+    // If two reports run at once, each has its own folder. It must be new, because others may write there too.
+    let out = std::env::temp_dir().join(format!("gpustream-port-report-{}", std::process::id()));
+    fs::create_dir(&out).with_context(|| format!("cannot create {}", out.display()))?;
     let outcomes = examine(&files, &out, &backends, &args.includes);
     // This may fail, and would cost only space.
     let _ = fs::remove_dir_all(&out);
@@ -98,8 +101,7 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>, others: &mut usize) -> anyhow::
 
 /// Puts each file through the build, several at once.
 fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Vec<Outcome> {
-    let (next, progress) =
-        (AtomicUsize::new(0), crate::progress_bar(files.len(), "{bar:30} {pos}/{len} {eta}"));
+    let (next, progress) = (AtomicUsize::new(0), progress::bar(files.len(), "{bar:30} {pos}/{len} {eta}"));
     let outcomes = Mutex::new(BTreeMap::new());
     let work = || {
         loop {

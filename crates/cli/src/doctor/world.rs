@@ -26,7 +26,7 @@ impl Told {
         let not_told = |name, error: &gpustream::Error| Words {
             name,
             state: "not told".to_owned(),
-            details: vec![("why", error.to_string())],
+            details: vec![("why", error.message().to_owned())],
         };
         let world = match &self.world {
             Ok(world) => {
@@ -54,9 +54,9 @@ impl Told {
             "rank": world.ok().map(World::rank),
             "size": world.ok().map(World::size),
             "local_rank": world.ok().and_then(World::local_rank),
-            "world_problem": world.err().map(ToString::to_string),
+            "world_problem": world.err().map(gpustream::Error::message),
             "place": place.ok().map(words_for),
-            "place_problem": place.err().map(ToString::to_string),
+            "place_problem": place.err().map(gpustream::Error::message),
         })
     }
 }

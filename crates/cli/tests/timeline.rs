@@ -1,4 +1,4 @@
-//! `cargo xtask timeline`, run as you would run it.
+//! `gpustream timeline`, run as you would run it.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -39,7 +39,7 @@ fn write_trace(file: &Path) {
 }
 
 fn timeline(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpustream"));
     command.arg("timeline").args(args).current_dir(folder).output().unwrap()
 }
 
