@@ -1,0 +1,315 @@
+//! Measures the algorithms of `gpustream-kernels` and NVIDIA's CUB in turns, in one process.
+//!
+//! If you build with the feature `cub`, nvcc compiles CUB's algorithms into a library that this program contains. Without it
+//! the table has our times alone. A sample is the time between two events of the stream around one call, or around twenty
+//! calls in a row if the array is small; `step` is the time of our calls in a replayed step.
+
+mod cub;
+
+use anyhow::Result;
+use clap::Parser;
+use cub::{Cub, call};
+use gpustream::{Buffer, Device, Plain, Stream};
+use gpustream_kernels::prelude::*;
+use gpustream_timeline_view::text::Table;
+
+/// Measures the algorithms of gpustream-kernels beside NVIDIA's CUB
+#[derive(Parser)]
+struct Args {
+    /// Device to measure: cpu, cuda:0, hip:0, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Measure only rows with this text in their name
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// The large arrays have two to this power elements
+    #[arg(long, default_value_t = 28)]
+    power: u32,
+    /// Samples of each row
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+}
+
+/// How many calls follow each other in a sample of a small array.
+const IN_A_ROW: usize = 20;
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let device = match &args.device {
+        Some(name) => Device::open(name)?,
+        None => Device::best()?,
+    };
+    let (stream, cub) = (device.stream()?, Cub::load(&device)?);
+    println!("{}{}", device.info(), if cub.is_some() { "" } else { "; without CUB" });
+    let table = Table::new([
+        "algorithm",
+        "elements",
+        "bytes moved",
+        "us",
+        "GB/s",
+        "CUB, us",
+        "ratio",
+        "step, us",
+        "ratio",
+    ]);
+    let mut bench = Bench { stream: &stream, cub: cub.as_ref(), args: &args, table };
+    bench.all()?;
+    println!("{}", bench.table);
+    Ok(())
+}
+
+struct Bench<'a> {
+    stream: &'a Stream,
+    cub: Option<&'a Cub>,
+    args: &'a Args,
+    table: Table,
+}
+
+/// Numbers that look random and are always the same.
+fn numbers(n: usize) -> impl Iterator<Item = u64> {
+    (0..n as u64).map(|i| {
+        let mut x = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        x = (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x ^ (x >> 32)
+    })
+}
+
+fn address<T: Plain>(buffer: &Buffer<T>) -> usize {
+    buffer.as_raw().0
+}
+
+impl Bench<'_> {
+    fn all(&mut self) -> Result<()> {
+        let s = self.stream;
+        let n = 1usize << self.args.power;
+        let (random, wide): (Vec<u32>, Vec<u64>) = numbers(n).map(|x| (x as u32, x)).unzip();
+        let keys = s.upload(&random)?;
+        let wide_keys = s.upload(&wide[..n / 2])?;
+        let floats =
+            s.upload(&random.iter().map(|x| (x % 2000) as f32 / 1000.0 - 1.0).collect::<Vec<_>>())?;
+        let sorted = s.upload(&(0..n).map(|i| (i * 1000 / n) as u32).collect::<Vec<_>>())?;
+        let flags = s.upload(&random.iter().map(|x| (x & 1) as u8).collect::<Vec<_>>())?;
+        drop((random, wide));
+        let (mut y, mut z, mut w) = (s.zeros::<u32>(n)?, s.zeros::<u32>(n)?, s.zeros::<u32>(n)?);
+        let (to, to_2, to_3) = (address(&y), address(&z), address(&w));
+        let count = s.zeros::<u64>(2)?;
+        let at = address(&count);
+        let powers = [10, 12, 14, 16, 18, 20, 22, 24, self.args.power];
+        for power in powers.into_iter().filter(|power| *power <= self.args.power) {
+            let n = 1usize << power;
+            let (k, f) = (keys.slice(..n)?, floats.slice(..n)?);
+            let (k_at, f_at) = (address(&keys), address(&floats));
+            self.row("sum f32", n, 4 * n, |s| Ok(drop(s.sum(&f)?)), call!("cub_sum_f32", f_at, to, n))?;
+            self.row(
+                "inclusive scan f32",
+                n,
+                8 * n,
+                |s| Ok(s.inclusive_scan(&f, &mut y.cast_mut::<f32>()?.slice_mut(..n)?)?),
+                call!("cub_scan_f32", f_at, to, n),
+            )?;
+            self.row(
+                "select u32, half",
+                n,
+                6 * n,
+                |s| Ok(drop(s.select_range(&k, 1 << 31..)?)),
+                call!("cub_select_u32", k_at, to, at, n),
+            )?;
+            self.row(
+                "sum by key u32 f32",
+                n,
+                8 * n,
+                |s| Ok(drop(s.sum_by_key(&sorted.slice(..n)?, &f)?)),
+                call!("cub_sum_by_key_f32", address(&sorted), to, f_at, to_2, at, n),
+            )?;
+            self.row(
+                "sort u32",
+                n,
+                8 * n,
+                |s| Ok(s.sort_into(&k, &mut y.slice_mut(..n)?)?),
+                call!("cub_sort_u32", k_at, to, n),
+            )?;
+            self.row(
+                "sort pairs u32 u32",
+                n,
+                16 * n,
+                |s| Ok(s.sort_by_key_into(&k, &k, &mut y.slice_mut(..n)?, &mut z.slice_mut(..n)?)?),
+                call!("cub_sort_pairs_u32", k_at, to, k_at, to_2, n),
+            )?;
+        }
+        let half = n / 2;
+        let (k_at, w_at, f_at) = (address(&keys), address(&wide_keys), address(&floats));
+        self.row(
+            "arg min f32",
+            n,
+            4 * n,
+            |s| Ok(drop(s.arg_min(&floats)?)),
+            call!("cub_arg_min_f32", f_at, to, at, n),
+        )?;
+        self.row(
+            "exclusive scan u32",
+            n,
+            8 * n,
+            |s| Ok(s.exclusive_scan(&keys, &mut y)?),
+            call!("cub_scan_u32", k_at, to, n),
+        )?;
+        let doubles = wide_keys.cast::<f64>()?;
+        self.row(
+            "inclusive scan f64",
+            half,
+            16 * half,
+            |s| Ok(s.inclusive_scan(&doubles, &mut y.cast_mut::<f64>()?)?),
+            call!("cub_scan_f64", w_at, to, half),
+        )?;
+        self.row(
+            "select u32 by flags",
+            n,
+            7 * n,
+            |s| Ok(drop(s.select(&keys, &flags)?)),
+            call!("cub_flagged_u32", k_at, address(&flags), to, at, n),
+        )?;
+        self.row(
+            "unique u32, 1000 values",
+            n,
+            4 * n,
+            |s| Ok(drop(s.unique(&sorted)?)),
+            call!("cub_unique_u32", address(&sorted), to, at, n),
+        )?;
+        self.row(
+            "run lengths u32, 1000 values",
+            n,
+            4 * n,
+            |s| Ok(drop(s.run_lengths(&sorted)?)),
+            call!("cub_run_lengths_u32", address(&sorted), to, to_2, at, n),
+        )?;
+        self.row(
+            "sum by key u32 u32",
+            n,
+            8 * n,
+            |s| Ok(drop(s.sum_by_key(&sorted, &keys)?)),
+            call!("cub_sum_by_key_u32", address(&sorted), to, k_at, to_2, at, n),
+        )?;
+        self.row(
+            "scan by key u32 f32",
+            n,
+            12 * n,
+            |s| Ok(s.inclusive_scan_by_key(&sorted, &floats, &mut y.cast_mut::<f32>()?)?),
+            call!("cub_scan_by_key_f32", address(&sorted), f_at, to, n),
+        )?;
+        self.row(
+            "sort f32",
+            n,
+            8 * n,
+            |s| Ok(s.sort_into(&floats, &mut y.cast_mut::<f32>()?)?),
+            call!("cub_sort_f32", f_at, to, n),
+        )?;
+        self.row(
+            "sort u64",
+            half,
+            16 * half,
+            |s| Ok(s.sort_into(&wide_keys, &mut y.cast_mut::<u64>()?)?),
+            call!("cub_sort_u64", w_at, to, half),
+        )?;
+        self.row(
+            "sort pairs u64 u64",
+            half,
+            32 * half,
+            |s| {
+                let (keys, values) = (&mut y.cast_mut::<u64>()?, &mut z.cast_mut::<u64>()?);
+                Ok(s.sort_by_key_into(&wide_keys, &wide_keys, keys, values)?)
+            },
+            call!("cub_sort_pairs_u64", w_at, to, w_at, to_2, half),
+        )?;
+        let segments = n / 4 / 1024;
+        let offsets = s.upload(&(0..=segments as u32).map(|i| i * 1024).collect::<Vec<_>>())?;
+        let (few, of) = (floats.slice(..segments * 1024)?, address(&offsets));
+        let keys_of_segments = keys.slice(..segments * 1024)?;
+        self.row(
+            "sum of segments of 1024 f32",
+            few.len(),
+            4 * few.len(),
+            |s| Ok(drop(s.sum_segments(&few, &offsets)?)),
+            call!("cub_sum_segments_f32", f_at, to, of, segments),
+        )?;
+        self.row(
+            "sort segments of 1024 u32 (ours with a copy)",
+            few.len(),
+            8 * few.len(),
+            |s| {
+                let mut keys = w.slice_mut(..segments * 1024)?;
+                s.copy(&keys_of_segments, &mut keys)?;
+                Ok(s.sort_segments(&mut keys, &offsets)?)
+            },
+            call!("cub_sort_segments_u32", k_at, to_3, few.len(), of, segments),
+        )?;
+        Ok(())
+    }
+
+    /// Measures one row: our call and CUB's in turns, and ours in a replayed step.
+    fn row(
+        &mut self,
+        name: &str,
+        n: usize,
+        bytes: usize,
+        mut ours: impl FnMut(&Stream) -> Result<()>,
+        theirs: cub::Call,
+    ) -> Result<()> {
+        if self.args.filter.as_ref().is_some_and(|text| !name.contains(text.as_str())) {
+            return Ok(());
+        }
+        eprintln!("measuring {name}, {n}");
+        let calls = if n < 1 << 25 { IN_A_ROW } else { 1 };
+        let mut theirs = self.cub.map(|cub| cub.prepare(self.stream, theirs)).transpose()?;
+        let (mut our_times, mut their_times, mut step_times) = (Vec::new(), Vec::new(), Vec::new());
+        let mut replay = self.stream.device().replay();
+        for round in 0..self.args.rounds + 2 {
+            let our = self.time(calls, |s| (0..calls).try_for_each(|_| ours(s)))?;
+            let their = match &mut theirs {
+                Some(theirs) => Some(self.time(calls, |s| (0..calls).try_for_each(|_| theirs.run(s)))?),
+                None => None,
+            };
+            let step = self.time(calls, |s| {
+                let mut failed = None;
+                replay.run(s, |s| {
+                    failed = (0..calls).try_for_each(|_| ours(s)).err();
+                    Ok(())
+                })?;
+                failed.map_or(Ok(()), Err)
+            })?;
+            // The first two rounds load kernels, fill pools and record the step.
+            if round >= 2 {
+                our_times.push(our);
+                their_times.extend(their);
+                step_times.push(step);
+            }
+        }
+        let (our, step) = (median(our_times), median(step_times));
+        let their = (!their_times.is_empty()).then(|| median(their_times));
+        let ratio = |time: f64| their.map_or_else(String::new, |their| format!("{:.2}", their / time));
+        self.table.row([
+            name.to_owned(),
+            n.to_string(),
+            bytes.to_string(),
+            format!("{our:.1}"),
+            format!("{:.0}", bytes as f64 / our / 1e3),
+            their.map_or_else(String::new, |their| format!("{their:.1}")),
+            ratio(our),
+            format!("{step:.1}"),
+            ratio(step),
+        ]);
+        Ok(())
+    }
+
+    /// Returns how many microseconds one of `calls` calls takes on the device.
+    fn time(&self, calls: usize, f: impl FnOnce(&Stream) -> Result<()>) -> Result<f64> {
+        let begin = self.stream.record_timed()?;
+        f(self.stream)?;
+        let end = self.stream.record_timed()?;
+        end.as_event().synchronize()?;
+        Ok(end.elapsed_since(&begin)?.as_secs_f64() * 1e6 / calls as f64)
+    }
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
