@@ -6,10 +6,13 @@ fn main() {
             "combine.cu",
             "convert.cu",
             "elementwise.cu",
+            "gather.cu",
             "histogram.cu",
             "matrix.cu",
             "reduce.cu",
             "scan.cu",
+            "sort.cu",
+            "sort_shares.cu",
             "stencil.cu",
         ])
         .build()

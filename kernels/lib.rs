@@ -31,6 +31,8 @@ mod counted;
 mod order;
 pub mod reduce;
 pub mod scan;
+#[cfg(feature = "sort")]
+pub mod sort;
 
 pub use counted::{Counted, CountedView, Input, InputMut};
 pub use order::{Key, Order};
@@ -41,6 +43,8 @@ pub use order::{Key, Order};
 /// use gpustream_kernels::prelude::*;
 /// ```
 pub mod prelude {
+    #[cfg(feature = "sort")]
+    pub use crate::sort::{Sort, SortOptions};
     pub use crate::{Counted, Input, InputMut, Key, Order};
 }
 
