@@ -7,6 +7,7 @@
 //   sort_keys, sort_pairs  one pass. A block ranks a tile in shared memory and learns by look-back how many keys with each
 //                          digit the tiles before it have. Then it knows each key's place.
 //   sort_block             everything at once, for arrays that fit into one block
+//   sort_segments          many short arrays, each with a block, and sort_long_segments those that do not fit into one
 //
 // Look-back: each tile has a word per digit. It is empty, or has the tile's own count, or the count of all tiles up to this one.
 // A tile adds up the words before its own until it finds one of the last kind. Flag and count are in one word, so no fence
@@ -207,8 +208,9 @@ GS_INLINE void sort_tile(const Key* __restrict__ in, Key* __restrict__ out, cons
     }
 }
 
-// Tiles that suit the launches below: the longest that leave room in registers and shared memory for several blocks. `sort.rs` has
-// the same numbers.
+// How many keys a thread of the launches below has: as many as leave room in registers and shared memory for several blocks. With
+// short tiles there are enough blocks for all multiprocessors, if there are few keys. `sort.rs` has the same numbers.
+constexpr u32 short_items = 8;
 template <class Key>
 constexpr u32 key_items = sizeof(Key) == 8 ? 18 : 32;
 template <class Key, class Value>
@@ -280,37 +282,38 @@ __global__ void __launch_bounds__(512)
 }
 
 /// Moves the keys to their places by one digit.
-/// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long
+/// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long, short_tiles = 0, 1
 /// requires: 1 <= len(count), n <= len(in), n <= len(out), portion < portions, pass < passes, portions * passes * 257 + 1 <= len(control),
 ///           512 * grid.x <= len(words), shift + bits <= 64, 1 <= bits, bits <= 8, grid.y == 1, grid.z == 1, block.x == 256,
 ///           block.y == 1, block.z == 1
 /// optional: count
-template <class Key>
+template <class Key, int short_tiles>
 __global__ void __launch_bounds__(256, 4)
     sort_keys(const Key* __restrict__ in, Key* __restrict__ out, gs::u64* control, unsigned int* words, size_t n,
               const gs::u64* __restrict__ count, Key load_if_set, Key load_if_clear, Key store_if_set, Key store_if_clear,
               unsigned int shift, unsigned int bits, unsigned int pass, unsigned int passes, unsigned int portion,
               unsigned int portions) {
-    __shared__ TileMemory<Key, unsigned char, 256, key_items<Key>, true> memory;
+    __shared__ TileMemory<Key, unsigned char, 256, short_tiles ? short_items : key_items<Key>, true> memory;
     const Pass<Key> what{{load_if_set, load_if_clear}, {store_if_set, store_if_clear}, shift, bits, pass, passes, portion, portions};
     const unsigned char* const no_values = nullptr;
     sort_tile(in, out, no_values, (unsigned char*)nullptr, control, words, live(n, count), what, memory);
 }
 
 /// Moves keys and values to their places by one digit. Without `values_in` the values are the keys' numbers.
-/// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long, Value = unsigned int, unsigned long long
+/// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long, Value = unsigned int, unsigned long long,
+///        short_tiles = 0, 1
 /// requires: 1 <= len(count), n <= len(in), n <= len(out), n <= len(values_in), n <= len(values_out), portion < portions, pass < passes,
 ///           portions * passes * 257 + 1 <= len(control), 512 * grid.x <= len(words), shift + bits <= 64, 1 <= bits, bits <= 8,
 ///           grid.y == 1, grid.z == 1, block.x == 384, block.y == 1, block.z == 1
 /// optional: values_in, count
-template <class Key, class Value>
+template <class Key, class Value, int short_tiles>
 __global__ void __launch_bounds__(384, 2)
     sort_pairs(const Key* __restrict__ in, Key* __restrict__ out, const Value* __restrict__ values_in,
                Value* __restrict__ values_out, gs::u64* control, unsigned int* words, size_t n,
                const gs::u64* __restrict__ count, Key load_if_set, Key load_if_clear, Key store_if_set, Key store_if_clear,
                unsigned int shift, unsigned int bits, unsigned int pass, unsigned int passes, unsigned int portion,
                unsigned int portions) {
-    __shared__ TileMemory<Key, Value, 384, pair_items<Key, Value>, false> memory;
+    __shared__ TileMemory<Key, Value, 384, short_tiles ? short_items : pair_items<Key, Value>, false> memory;
     const Pass<Key> what{{load_if_set, load_if_clear}, {store_if_set, store_if_clear}, shift, bits, pass, passes, portion, portions};
     sort_tile(in, out, values_in, values_out, control, words, live(n, count), what, memory);
 }
@@ -322,12 +325,13 @@ constexpr u32 block_threads = 512;
 template <class Key>
 constexpr u32 block_items = sizeof(Key) == 8 ? 8 : 16;
 
-template <class Key>
+// The shared memory of a block that sorts on its own.
+template <class Key, u32 Threads, u32 Items>
 struct BlockMemory {
     union {
-        Key keys[block_threads * block_items<Key>];
-        unsigned short numbers[block_threads * block_items<Key>];
-        u32 next[block_threads / 32 * bins];
+        Key keys[Threads * Items];
+        unsigned short numbers[Threads * Items];
+        u32 next[Threads / 32 * bins];
     };
     u32 totals[8];
 };
@@ -344,44 +348,41 @@ struct BlockArrays {
 };
 
 // The keys of one thread: up to Items, of which it uses `used`. A warp's keys are consecutive, so that their order stays.
-template <int Items>
+template <u32 Threads, int Items>
 struct ThreadKeys {
     u32 number[Items];  // where each key was
     u32 first, width, size;
     int used;
 
-    GS_INLINE ThreadKeys(u32 size) : width(warp_width()), size(size), used((int)((size + block_threads - 1) / block_threads)) {
+    GS_INLINE ThreadKeys(u32 size) : width(warp_width()), size(size), used((int)((size + Threads - 1) / Threads)) {
         const u32 thread = gs::thread_in_block();
         first = thread / width * width * (u32)used + thread % width;
     }
     GS_INLINE u32 at(int i) const { return first + (u32)i * width; }
     GS_INLINE bool has(int i) const { return i < used && at(i) < size; }
 
-    // Moves values as the keys moved. `from` and `to` may be the same, so we read all values before we write one.
+    // Moves values as the keys moved, or parts of values with `parts`. `from` and `to` may be the same, so we read all before we
+    // write one.
     template <class T>
-    GS_INLINE void move(const void* from, void* to) const {
+    GS_INLINE void move(const unsigned char* from, unsigned char* to, u32 parts, u32 part) const {
         T values[Items];
         GS_UNROLL
         for (int i = 0; i < Items; ++i) {
-            if (has(i)) values[i] = ((const T*)from)[number[i]];
+            if (has(i)) values[i] = ((const T*)from)[number[i] * parts + part];
         }
         __syncthreads();
         GS_UNROLL
         for (int i = 0; i < Items; ++i) {
-            if (has(i)) ((T*)to)[at(i)] = values[i];
+            if (has(i)) ((T*)to)[at(i) * parts + part] = values[i];
         }
     }
 };
 
-struct alignas(16) SixteenBytes {
-    u64 at[2];
-};
-
-template <int Items, class Key>
+template <u32 Threads, int Items, class Key, class Memory>
 GS_INLINE void sort_in_block(BlockArrays<Key> arrays, u32 size, u32 first_bit, u32 end_bit, Order<Key> order,
-                             BlockMemory<Key>& memory) {
+                             Memory& memory) {
     const u32 thread = gs::thread_in_block();
-    ThreadKeys<Items> own(size);
+    ThreadKeys<Threads, Items> own(size);
     const bool with_numbers = arrays.values || arrays.numbers;
     const Key* const from = arrays.source ? arrays.source : arrays.keys;
     Key keys[Items];
@@ -392,10 +393,10 @@ GS_INLINE void sort_in_block(BlockArrays<Key> arrays, u32 size, u32 first_bit, u
         keys[i] = own.has(i) ? order.rank(from[own.at(i)]) : (Key) ~(Key)0;
     }
     for (u32 shift = first_bit; shift < end_bit; shift += 8) {
-        for (u32 i = thread; i < block_threads / 32 * bins; i += block_threads) memory.next[i] = 0;
+        for (u32 i = thread; i < Threads / 32 * bins; i += Threads) memory.next[i] = 0;
         __syncthreads();
         u32 count, before;
-        rank_keys<block_threads, Items>(memory.next, memory.totals, keys, own.used,
+        rank_keys<Threads, Items>(memory.next, memory.totals, keys, own.used,
                                         Digit<Key>(shift, digit_bits(shift, end_bit)), count, before, [] {},
                                         [&](int i, u32 rank) { ranks[i] = rank; });
         __syncthreads();
@@ -434,11 +435,12 @@ GS_INLINE void sort_in_block(BlockArrays<Key> arrays, u32 size, u32 first_bit, u
     }
     if (arrays.values) {
         const unsigned char* const source = arrays.values_source ? arrays.values_source : arrays.values;
-        if (arrays.value_bytes == 1) own.template move<unsigned char>(source, arrays.values);
-        if (arrays.value_bytes == 2) own.template move<unsigned short>(source, arrays.values);
-        if (arrays.value_bytes == 4) own.template move<u32>(source, arrays.values);
-        if (arrays.value_bytes == 8) own.template move<u64>(source, arrays.values);
-        if (arrays.value_bytes == 16) own.template move<SixteenBytes>(source, arrays.values);
+        const u32 bytes = arrays.value_bytes;
+        if (bytes == 1) own.template move<unsigned char>(source, arrays.values, 1, 0);
+        if (bytes == 2) own.template move<unsigned short>(source, arrays.values, 1, 0);
+        if (bytes == 4) own.template move<u32>(source, arrays.values, 1, 0);
+        // Wider ones in parts, because registers are scarce.
+        for (u32 part = 0; part < bytes / 8; ++part) own.template move<u64>(source, arrays.values, bytes / 8, part);
     }
 }
 
@@ -455,13 +457,157 @@ __global__ void __launch_bounds__(512)
     sort_block(const Key* source, Key* keys, const unsigned char* values_source, unsigned char* values,
                unsigned int value_bytes, unsigned int* numbers, size_t n, const gs::u64* __restrict__ count,
                unsigned int first_bit, unsigned int end_bit, Key if_set, Key if_clear) {
-    __shared__ BlockMemory<Key> memory;
+    __shared__ BlockMemory<Key, block_threads, block_items<Key>> memory;
     constexpr u32 most = block_threads * block_items<Key>;
     const u32 size = (u32)live(gs::smaller(n, most), count);
     const BlockArrays<Key> arrays{source, keys, values_source, values, value_bytes, numbers};
     const Order<Key> order{if_set, if_clear};
     // The fewer keys a thread has, the less code it goes through.
-    if (size <= block_threads * 2) sort_in_block<2>(arrays, size, first_bit, end_bit, order, memory);
-    else if (size <= block_threads * 8) sort_in_block<8>(arrays, size, first_bit, end_bit, order, memory);
-    else sort_in_block<(int)block_items<Key>>(arrays, size, first_bit, end_bit, order, memory);
+    if (size <= block_threads * 2) sort_in_block<block_threads, 2>(arrays, size, first_bit, end_bit, order, memory);
+    else if (size <= block_threads * 8) sort_in_block<block_threads, 8>(arrays, size, first_bit, end_bit, order, memory);
+    else sort_in_block<block_threads, (int)block_items<Key>>(arrays, size, first_bit, end_bit, order, memory);
+}
+
+namespace {
+
+// A block of `sort_segments`: smaller ones, because many of them run at once.
+constexpr u32 segment_threads = 256, segment_items = 8;
+
+// Where the segments are.
+struct Segments {
+    const u32* offsets;
+    const u64* long_offsets;
+    size_t n;
+
+    GS_INLINE size_t at(size_t s) const {
+        return offsets ? gs::smaller(offsets[s], n) : long_offsets ? (size_t)gs::smaller(long_offsets[s], n) : 0;
+    }
+    GS_INLINE size_t begin(size_t s) const { return at(s); }
+    GS_INLINE size_t size(size_t s) const { return at(s) < at(s + 1) ? at(s + 1) - at(s) : 0; }
+};
+
+// What a segment that does not fit into a block moves between, beside its own keys and values.
+template <class Key>
+struct SegmentMemory {
+    Key* keys;
+    u32 *numbers, *numbers_too;  // if there are values
+    unsigned char* values;
+};
+
+// Sorts a segment of any length with one block, tile by tile.
+template <class Key>
+GS_INLINE void sort_long_segment(BlockArrays<Key> arrays, SegmentMemory<Key> other, size_t size, u32 first_bit, u32 end_bit,
+                                 Order<Key> order, BlockMemory<Key, segment_threads, segment_items>& memory, u32* counts,
+                                 size_t* starts) {
+    constexpr u32 threads = segment_threads, tile_size = threads * segment_items;
+    const u32 thread = gs::thread_in_block();
+    Key *from = arrays.keys, *to = other.keys;
+    u32 *from_numbers = other.numbers, *to_numbers = other.numbers_too;
+    for (u32 shift = first_bit; shift < end_bit; shift += 8) {
+        const Digit<Key> digit(shift, digit_bits(shift, end_bit));
+        counts[thread] = 0;
+        __syncthreads();
+        for (size_t i = thread; i < size; i += threads) gs::shared_add(counts + digit(order.rank(from[i])), 1u);
+        __syncthreads();
+        const gs::BlockScan<u64> scan = gs::block_scan((u64)counts[thread], (u64)0, gs::Sum());
+        size_t start = (size_t)scan.before;  // of the keys with digit number `thread` that are not moved yet
+        for (size_t begin = 0; begin < size; begin += tile_size) {
+            const u32 left = (u32)gs::smaller(size - begin, tile_size);
+            ThreadKeys<threads, segment_items> own(left);
+            Key keys[segment_items];
+            u32 ranks[segment_items];
+            GS_UNROLL
+            for (int i = 0; i < (int)segment_items; ++i)
+                keys[i] = own.has(i) ? order.rank(from[begin + own.at(i)]) : (Key) ~(Key)0;
+            for (u32 i = thread; i < threads / 32 * bins; i += threads) memory.next[i] = 0;
+            __syncthreads();
+            u32 count, before;
+            rank_keys<threads, (int)segment_items>(memory.next, memory.totals, keys, own.used, digit, count, before, [] {},
+                                                   [&](int i, u32 rank) { ranks[i] = rank; });
+            starts[thread] = start - before;
+            start += count;
+            __syncthreads();
+            GS_UNROLL
+            for (int i = 0; i < (int)segment_items; ++i) {
+                if (!own.has(i)) continue;
+                const size_t at = starts[digit(keys[i])] + ranks[i];
+                to[at] = order.key(keys[i]);
+                if (arrays.values) to_numbers[at] = shift == first_bit ? (u32)begin + own.at(i) : from_numbers[begin + own.at(i)];
+            }
+            __syncthreads();
+        }
+        Key* const keys_to = to;
+        to = from, from = keys_to;
+        u32* const numbers_to = to_numbers;
+        to_numbers = from_numbers, from_numbers = numbers_to;
+    }
+    if (from != arrays.keys) {
+        for (size_t i = thread; i < size; i += threads) arrays.keys[i] = from[i];
+    }
+    if (arrays.values) {
+        const size_t bytes = arrays.value_bytes;
+        for (size_t i = thread; i < size * bytes; i += threads) other.values[i] = arrays.values[i];
+        __syncthreads();
+        for (size_t i = thread; i < size; i += threads) {
+            for (size_t b = 0; b < bytes; ++b) arrays.values[i * bytes + b] = other.values[from_numbers[i] * bytes + b];
+        }
+    }
+    __syncthreads();
+}
+
+}  // namespace
+
+/// Sorts the keys of each segment that fits into a block, and moves values with them. Segment s has the keys from offsets[s] up to
+/// offsets[s + 1], by whichever of the two arrays of offsets there is. Values have 1, 2, 4, 8 or 16 bytes.
+/// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long
+/// requires: n <= len(keys), n * value_bytes <= len(values), segments + 1 <= len(offsets), segments + 1 <= len(long_offsets),
+///           end_bit <= 64, block.x == 256, block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
+/// optional: offsets, long_offsets, values
+template <class Key>
+__global__ void __launch_bounds__(256, 4)
+    sort_segments(Key* keys, unsigned char* values, unsigned int value_bytes, size_t n, const unsigned int* __restrict__ offsets,
+                  const gs::u64* __restrict__ long_offsets, size_t segments, unsigned int first_bit, unsigned int end_bit,
+                  Key if_set, Key if_clear) {
+    __shared__ BlockMemory<Key, segment_threads, segment_items> memory;
+    const Order<Key> order{if_set, if_clear};
+    const Segments all{offsets, long_offsets, n};
+    const size_t s = blockIdx.x;
+    if (s >= segments) return;
+    const size_t begin = all.begin(s), size = all.size(s);
+    if (size == 0 || size > segment_threads * segment_items) return;
+    unsigned char* const its_values = values ? values + begin * value_bytes : nullptr;
+    const BlockArrays<Key> arrays{nullptr, keys + begin, nullptr, its_values, value_bytes, nullptr};
+    if (size <= segment_threads * 4)
+        sort_in_block<segment_threads, 4>(arrays, (u32)size, first_bit, end_bit, order, memory);
+    else
+        sort_in_block<segment_threads, (int)segment_items>(arrays, (u32)size, first_bit, end_bit, order, memory);
+}
+
+/// Sorts the other segments: each block takes one after the other. If there are values, it needs three more arrays.
+/// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long
+/// requires: n <= len(keys), n <= len(other), n * value_bytes <= len(values), n * value_bytes <= len(values_other),
+///           n <= len(numbers), n <= len(numbers_too), segments + 1 <= len(offsets), segments + 1 <= len(long_offsets),
+///           end_bit <= 64, block.x == 256, block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
+/// optional: offsets, long_offsets, values, values_other, numbers, numbers_too
+template <class Key>
+__global__ void __launch_bounds__(256, 2)
+    sort_long_segments(Key* keys, Key* other, unsigned char* values, unsigned char* values_other, unsigned int* numbers,
+                       unsigned int* numbers_too, unsigned int value_bytes, size_t n,
+                       const unsigned int* __restrict__ offsets, const gs::u64* __restrict__ long_offsets, size_t segments,
+                       unsigned int first_bit, unsigned int end_bit, Key if_set, Key if_clear) {
+    __shared__ BlockMemory<Key, segment_threads, segment_items> memory;
+    __shared__ u32 counts[bins];
+    __shared__ size_t starts[bins];
+    const Order<Key> order{if_set, if_clear};
+    const Segments all{offsets, long_offsets, n};
+    if (values && !(values_other && numbers && numbers_too)) return;
+    GS_FOR_EACH_TILE(s, segments) {
+        const size_t begin = all.begin(s), size = all.size(s);
+        if (size <= segment_threads * segment_items) continue;
+        unsigned char* const its_values = values ? values + begin * value_bytes : nullptr;
+        const BlockArrays<Key> arrays{nullptr, keys + begin, nullptr, its_values, value_bytes, nullptr};
+        SegmentMemory<Key> more{other + begin, nullptr, nullptr, nullptr};
+        if (values) more = {other + begin, numbers + begin, numbers_too + begin, values_other + begin * value_bytes};
+        sort_long_segment(arrays, more, size, first_bit, end_bit, order, memory, counts, starts);
+    }
 }

@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::panic::Location;
 
 use gpustream::interop::on_behalf;
-use gpustream::{AsView, AsViewMut, Buffer, CallSite, Error, ErrorKind, Launch, Plain, Result, Stream, View, ViewMut};
+use gpustream::{
+    AsView, AsViewMut, Buffer, CallSite, Error, ErrorKind, Launch, Plain, Result, Stream, View, ViewMut,
+};
 
 use crate::call::{Form, mismatch, shares};
 use crate::counted::{Input, InputMut};
@@ -200,7 +202,11 @@ pub trait Sort {
     ///
     /// # Errors
     /// The errors of [`argsort_into`](Self::argsort_into).
-    fn argsort_with<K: Key>(&self, keys: &(impl Input<K> + ?Sized), options: &SortOptions) -> Result<Buffer<u32>>;
+    fn argsort_with<K: Key>(
+        &self,
+        keys: &(impl Input<K> + ?Sized),
+        options: &SortOptions,
+    ) -> Result<Buffer<u32>>;
 
     /// Writes the order of the keys to an array. Allocates two arrays for keys and one for indices.
     ///
@@ -211,6 +217,48 @@ pub trait Sort {
         &self,
         keys: &(impl Input<K> + ?Sized),
         order: &mut (impl AsViewMut<u32> + ?Sized),
+        options: &SortOptions,
+    ) -> Result<()>;
+
+    /// Sorts each segment of the keys in place. Segment `s` has the keys from `offsets[s]` up to `offsets[s + 1]`, so there is one more
+    /// offset than there are segments. Keys outside of all segments stay as they are.
+    ///
+    /// A GPU sorts each segment with one block, so this is for many segments, not for a few very long ones. Up to 2048 keys
+    /// are sorted without leaving the block. Allocates a second array for the keys.
+    ///
+    /// ```
+    /// # use gpustream::Device;
+    /// use gpustream_kernels::prelude::*;
+    ///
+    /// # let stream = Device::open("cpu")?.stream()?;
+    /// let mut keys = stream.upload(&[3, 1, 2, 9, 8])?;
+    /// stream.sort_segments(&mut keys, &stream.upload(&[0u32, 3, 5])?, &SortOptions::default())?;
+    /// assert_eq!(stream.download(&keys)?, [1, 2, 3, 8, 9]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// If offsets lie beyond the keys, they count as their end. If segments overlap, the result is unspecified.
+    ///
+    /// # Errors
+    /// The errors of [`sort_with`](Self::sort_with).
+    fn sort_segments<K: Key, I: Index>(
+        &self,
+        keys: &mut (impl AsViewMut<K> + ?Sized),
+        offsets: &(impl AsView<I> + ?Sized),
+        options: &SortOptions,
+    ) -> Result<()>;
+
+    /// Sorts each segment of the keys in place, and moves values with them. They have 1, 2, 4, 8 or 16 bytes. Allocates a second array
+    /// for the keys and for the values, and two arrays of indices.
+    ///
+    /// # Errors
+    /// The errors of [`sort_segments`](Self::sort_segments). [`ErrorKind::ArgumentMismatch`] if the lengths differ,
+    /// [`ErrorKind::InvalidArgument`] if the values have another size, or if there are more than 2³² keys.
+    fn sort_segments_by_key<K: Key, V: Plain, I: Index>(
+        &self,
+        keys: &mut (impl AsViewMut<K> + ?Sized),
+        values: &mut (impl AsViewMut<V> + ?Sized),
+        offsets: &(impl AsView<I> + ?Sized),
         options: &SortOptions,
     ) -> Result<()>;
 
@@ -267,7 +315,8 @@ impl Sort for Stream {
         values: &mut (impl InputMut<V> + ?Sized),
         options: &SortOptions,
     ) -> Result<()> {
-        let (call, keys, values) = (Call::new(self, "sort_by_key"), keys.elements_mut(), values.elements_mut());
+        let (call, keys, values) =
+            (Call::new(self, "sort_by_key"), keys.elements_mut(), values.elements_mut());
         let (count, values) = (keys.count.or(values.count), Values::of(Moved::in_place(values.values))?);
         call.sort(Moved::in_place(keys.values), count, options, values)
     }
@@ -293,7 +342,11 @@ impl Sort for Stream {
     }
 
     #[track_caller]
-    fn argsort_with<K: Key>(&self, keys: &(impl Input<K> + ?Sized), options: &SortOptions) -> Result<Buffer<u32>> {
+    fn argsort_with<K: Key>(
+        &self,
+        keys: &(impl Input<K> + ?Sized),
+        options: &SortOptions,
+    ) -> Result<Buffer<u32>> {
         let mut order = self.alloc(keys.elements().values.len())?;
         self.argsort_into(keys, &mut order, options)?;
         Ok(order)
@@ -309,12 +362,46 @@ impl Sort for Stream {
         let (call, keys, order) = (Call::new(self, "argsort"), keys.elements(), order.view_mut());
         let n = keys.values.len();
         if n as u64 > 1 << 32 {
-            let text = format!("the order of {n} keys does not fit into indices with 32 bits; sort them with indices of your own");
+            let text = format!(
+                "the order of {n} keys does not fit into indices with 32 bits; sort them with indices of your own"
+            );
             return Err(mismatch("argsort", text));
         }
         let mut sorted = self.alloc::<K>(n)?;
         let moved = Moved::into(keys.values, sorted.view_mut());
         call.sort(moved, keys.count, options, Values::Numbers(order))
+    }
+
+    #[track_caller]
+    fn sort_segments<K: Key, I: Index>(
+        &self,
+        keys: &mut (impl AsViewMut<K> + ?Sized),
+        offsets: &(impl AsView<I> + ?Sized),
+        options: &SortOptions,
+    ) -> Result<()> {
+        Call::new(self, "sort_segments").sort_segments(keys.view_mut(), None, offsets.view(), options)
+    }
+
+    #[track_caller]
+    fn sort_segments_by_key<K: Key, V: Plain, I: Index>(
+        &self,
+        keys: &mut (impl AsViewMut<K> + ?Sized),
+        values: &mut (impl AsViewMut<V> + ?Sized),
+        offsets: &(impl AsView<I> + ?Sized),
+        options: &SortOptions,
+    ) -> Result<()> {
+        let (call, keys, values) =
+            (Call::new(self, "sort_segments_by_key"), keys.view_mut(), values.view_mut());
+        call.check_lengths(keys.len(), "keys", values.len(), "values")?;
+        let (n, size) = (keys.len(), size_of::<V>());
+        if ![1, 2, 4, 8, 16].contains(&size) || n as u64 > 1 << 32 {
+            let text = format!(
+                "segments of {n} keys and values with {size} bytes; give at most 2^32, and values with 1, 2, 4, 8 or 16 bytes, \
+                 or sort indices and gather the values"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_call_site(call.site));
+        }
+        call.sort_segments(keys, Some((values.cast_mut()?, size)), offsets.view(), options)
     }
 
     #[track_caller]
@@ -425,20 +512,43 @@ impl<'a> Call<'a> {
             self.check_lengths(n, "keys", source, "values")?;
             self.check_lengths(n, "keys", result, "elements of the values' result")?;
         }
-        let width = 8 * size_of::<K>() as u32;
-        let bits = options.bits.clone().unwrap_or(0..width);
-        if bits.is_empty() || bits.end > width {
-            let Range { start, end } = bits;
-            let text = format!("a sort by bits {start}..{end} of keys with {width} bits; give one bit at least, up to {width}");
-            return Err(Error::new(ErrorKind::InvalidArgument, text).with_call_site(self.site));
-        }
-        let how = How { masks: masks::<K>(options.order), bits, count };
+        let how = self.how::<K>(options, count)?;
         self.run(|| match size_of::<K>() {
             1 => sort_bits::<u8>(self.stream, keys.cast()?, &how, values),
             2 => sort_bits::<u16>(self.stream, keys.cast()?, &how, values),
             4 => sort_bits::<u32>(self.stream, keys.cast()?, &how, values),
             _ => sort_bits::<u64>(self.stream, keys.cast()?, &how, values),
         })
+    }
+
+    fn sort_segments<K: Key, I: Index>(
+        &self,
+        keys: ViewMut<'_, K>,
+        values: Option<(ViewMut<'_, u8>, usize)>,
+        offsets: View<'_, I>,
+        options: &SortOptions,
+    ) -> Result<()> {
+        let how = self.how::<K>(options, None)?;
+        self.run(|| match size_of::<K>() {
+            1 => sort_segments::<u8, I>(self.stream, keys.cast_mut()?, &how, values, offsets),
+            2 => sort_segments::<u16, I>(self.stream, keys.cast_mut()?, &how, values, offsets),
+            4 => sort_segments::<u32, I>(self.stream, keys.cast_mut()?, &how, values, offsets),
+            _ => sort_segments::<u64, I>(self.stream, keys.cast_mut()?, &how, values, offsets),
+        })
+    }
+
+    /// Checks the options.
+    fn how<'b, K: Key>(&self, options: &SortOptions, count: Option<View<'b, u64>>) -> Result<How<'b>> {
+        let width = 8 * size_of::<K>() as u32;
+        let bits = options.bits.clone().unwrap_or(0..width);
+        if bits.is_empty() || bits.end > width {
+            let Range { start, end } = bits;
+            let text = format!(
+                "a sort by bits {start}..{end} of keys with {width} bits; give one bit at least, up to {width}"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_call_site(self.site));
+        }
+        Ok(How { masks: masks::<K>(options.order), bits, count })
     }
 }
 
@@ -462,7 +572,11 @@ impl How<'_> {
 /// Integers with the width of keys.
 trait Bits:
     blocks::HasSortDigits
-    + blocks::HasSortKeys
+    + blocks::HasSortKeys<0>
+    + blocks::HasSortKeys<1>
+    + blocks::HasSortSegments
+    + blocks::HasSortLongSegments
+    + by_shares::HasShareSegments
     + blocks::HasSortBlock
     + by_shares::HasShareDigits
     + by_shares::HasShareCounts
@@ -470,15 +584,17 @@ trait Bits:
 {
     /// How many keys one block of `sort_block` has; `sort.cu` has the same numbers.
     const IN_BLOCK: usize = 512 * if size_of::<Self>() == 8 { 8 } else { 16 };
-    const KEYS_TILE: Tile = Tile { threads: 256, items: if size_of::<Self>() == 8 { 18 } else { 32 } };
+    /// What a block of `sort_keys` sorts.
+    const TILES: Tiles = Tiles { threads: 256, items: if size_of::<Self>() == 8 { 18 } else { 32 } };
 
     /// Takes as many low bits as fit.
     fn from_mask(mask: u64) -> Self;
 }
 
 /// Keys that values of type `V` can move with.
-trait Pairs<V: Plain>: Bits + blocks::HasSortPairs<V> + MovedByShares<V> {
-    const TILE: Tile = Tile {
+trait Pairs<V: Plain>: Bits + blocks::HasSortPairs<V, 0> + blocks::HasSortPairs<V, 1> + MovedByShares<V> {
+    /// What a block of `sort_pairs` sorts.
+    const TILES: Tiles = Tiles {
         threads: 384,
         items: match (size_of::<Self>(), size_of::<V>()) {
             (_, 8) => 15,
@@ -487,7 +603,10 @@ trait Pairs<V: Plain>: Bits + blocks::HasSortPairs<V> + MovedByShares<V> {
         },
     };
 }
-impl<V: Plain, B: Bits + blocks::HasSortPairs<V> + MovedByShares<V>> Pairs<V> for B {}
+impl<V: Plain, B: Bits + blocks::HasSortPairs<V, 0> + blocks::HasSortPairs<V, 1> + MovedByShares<V>> Pairs<V>
+    for B
+{
+}
 
 /// Keys that all values can move with.
 trait Keys: Pairs<u32> + Pairs<u64> {}
@@ -513,16 +632,22 @@ macro_rules! bits {
 }
 bits!(u8 u16 u32 u64);
 
-/// What one block of a pass sorts.
+/// What the blocks of a pass sort; `sort.cu` has the same numbers.
 #[derive(Clone, Copy)]
-struct Tile {
+struct Tiles {
     threads: usize,
     items: usize,
 }
 
-impl Tile {
-    const fn len(self) -> usize {
-        self.threads * self.items
+impl Tiles {
+    /// How many elements a thread has with short tiles.
+    const SHORT: usize = 8;
+
+    /// Returns how many elements a tile has, and if tiles are short: then there is still one for each multiprocessor.
+    fn choose(self, n: usize, stream: &Stream) -> (usize, bool) {
+        let short = self.threads * Self::SHORT;
+        let is_short = n <= 2 * short * stream.device().info().multiprocessors as usize;
+        (if is_short { short } else { self.threads * self.items }, is_short)
     }
 }
 
@@ -534,11 +659,17 @@ fn sort_bits<B: Keys>(stream: &Stream, keys: Moved<'_, B>, how: &How<'_>, values
     }
     let form = Form::of(stream.device());
     let values = match values {
-        Values::Bytes(bytes, size) if form == Form::Blocks && n <= B::IN_BLOCK && [1, 2, 4, 8, 16].contains(&size) => {
+        Values::Bytes(bytes, size)
+            if form == Form::Blocks && n <= B::IN_BLOCK && [1, 2, 4, 8, 16].contains(&size) =>
+        {
             return sort_in_block(stream, keys, how, Some((bytes, size)), None);
         }
-        Values::Bytes(bytes, 4) => return sort_moving::<B, u32>(stream, form, keys, how, Some(bytes.cast()?), false),
-        Values::Bytes(bytes, 8) => return sort_moving::<B, u64>(stream, form, keys, how, Some(bytes.cast()?), false),
+        Values::Bytes(bytes, 4) => {
+            return sort_moving::<B, u32>(stream, form, keys, how, Some(bytes.cast()?), false);
+        }
+        Values::Bytes(bytes, 8) => {
+            return sort_moving::<B, u64>(stream, form, keys, how, Some(bytes.cast()?), false);
+        }
         Values::Bytes(bytes, size) if n as u64 > 1 << 32 => {
             let mut order = stream.alloc(n)?;
             sort_bits(stream, keys, how, Values::LongNumbers(order.view_mut()))?;
@@ -555,8 +686,12 @@ fn sort_bits<B: Keys>(stream: &Stream, keys: Moved<'_, B>, how: &How<'_>, values
     match values {
         Values::Numbers(numbers) if in_block => sort_in_block(stream, keys, how, None, Some(numbers)),
         Values::None if in_block => sort_in_block(stream, keys, how, None, None),
-        Values::Numbers(numbers) => sort_moving(stream, form, keys, how, Some(Moved::in_place(numbers)), true),
-        Values::LongNumbers(numbers) => sort_moving(stream, form, keys, how, Some(Moved::in_place(numbers)), true),
+        Values::Numbers(numbers) => {
+            sort_moving(stream, form, keys, how, Some(Moved::in_place(numbers)), true)
+        }
+        Values::LongNumbers(numbers) => {
+            sort_moving(stream, form, keys, how, Some(Moved::in_place(numbers)), true)
+        }
         _ => sort_moving::<B, u32>(stream, form, keys, how, None, false),
     }
 }
@@ -708,9 +843,10 @@ fn sort_tiles<B: Pairs<V>, V: Plain>(
 ) -> Result<()> {
     let kernels = stream.device().extension(blocks::Kernels::load)?;
     let (n, passes) = (keys.result.len(), how.passes());
-    let tile = if values.is_some() { <B as Pairs<V>>::TILE } else { B::KEYS_TILE };
-    let tiles = n.div_ceil(tile.len()).min(portion / tile.len());
-    let portions = n.div_ceil(tiles * tile.len());
+    let kind = if values.is_some() { <B as Pairs<V>>::TILES } else { <B as Bits>::TILES };
+    let (tile, is_short) = kind.choose(n, stream);
+    let tiles = n.div_ceil(tile).min(portion / tile);
+    let portions = n.div_ceil(tiles * tile);
     let mut control = stream.zeros::<u64>(portions * passes as usize * 257 + 1)?;
     let mut words = stream.alloc::<u32>(2 * 256 * tiles)?;
     let count = how.count.as_ref().map(|count| count as _);
@@ -731,7 +867,7 @@ fn sort_tiles<B: Pairs<V>, V: Plain>(
         masks[0],
         masks[1],
     )?;
-    let launch = Launch::new([tiles as u32, 1, 1], [tile.threads as u32, 1, 1]);
+    let launch = Launch::new([tiles as u32, 1, 1], [kind.threads as u32, 1, 1]);
     let mut keys = PingPong::new(stream, keys, passes, true)?;
     let mut values = values.map(|values| PingPong::new(stream, values, passes, !numbers)).transpose()?;
     for pass in 0..passes {
@@ -743,18 +879,26 @@ fn sort_tiles<B: Pairs<V>, V: Plain>(
             let (from, mut to) = keys.step(pass);
             let Some(from) = from else { continue };
             let (control, words) = (&mut control, &mut words);
+            macro_rules! launch {
+                ($kernel:ident::<$($parameter:tt),+>($($values:expr),*)) => {
+                    kernels.$kernel::<$($parameter),+>(
+                        stream, &launch, &from, &mut to, $($values,)* control, words, n, count, load[0], load[1], store[0],
+                        store[1], shift, bits, pass, passes, portion, portions,
+                    )?
+                };
+            }
             match &mut values {
-                None => kernels.sort_keys::<B>(
-                    stream, &launch, &from, &mut to, control, words, n, count, load[0], load[1], store[0], store[1], shift, bits,
-                    pass, passes, portion, portions,
-                )?,
+                None if is_short => launch!(sort_keys::<B, 1>()),
+                None => launch!(sort_keys::<B, 0>()),
                 Some(values) => {
                     let (values_from, mut values_to) = values.step(pass);
                     let values_from = values_from.filter(|_| pass > 0 || !numbers);
-                    kernels.sort_pairs::<B, V>(
-                        stream, &launch, &from, &mut to, values_from.as_ref().map(|from| from as _), &mut values_to, control,
-                        words, n, count, load[0], load[1], store[0], store[1], shift, bits, pass, passes, portion, portions,
-                    )?;
+                    let values_from = values_from.as_ref().map(|from| from as _);
+                    if is_short {
+                        launch!(sort_pairs::<B, V, 1>(values_from, &mut values_to));
+                    } else {
+                        launch!(sort_pairs::<B, V, 0>(values_from, &mut values_to));
+                    }
                 }
             }
         }
@@ -766,7 +910,8 @@ fn sort_tiles<B: Pairs<V>, V: Plain>(
 fn counting(stream: &Stream, n: usize) -> Launch {
     const THREADS: usize = 512;
     let info = stream.device().info();
-    let resident = (info.limits.max_threads_per_multiprocessor as usize / THREADS).max(1) * info.multiprocessors as usize;
+    let resident = (info.limits.max_threads_per_multiprocessor as usize / THREADS).max(1)
+        * info.multiprocessors as usize;
     Launch::new([n.div_ceil(8 * THREADS).min(resident).max(1) as u32, 1, 1], [THREADS as u32, 1, 1])
 }
 
@@ -788,7 +933,15 @@ where
         None => sort_shares_with::<B, u8>(stream, &mut keys, how, None, None, None, false),
         Some(Moved { source, mut result }) => {
             let mut other = stream.alloc::<V>(result.len())?;
-            sort_shares_with(stream, &mut keys, how, source.as_ref(), Some(&mut result), Some(&mut other), numbers)
+            sort_shares_with(
+                stream,
+                &mut keys,
+                how,
+                source.as_ref(),
+                Some(&mut result),
+                Some(&mut other),
+                numbers,
+            )
         }
     }
 }
@@ -815,31 +968,225 @@ fn sort_shares_with<B: Bits + MovedByShares<V>, V: Plain>(
     let launch = Launch::new([workers, 1, 1], [1, 1, 1]);
     if workers == 1 {
         return kernels.share_alone::<B, V>(
-            stream, &launch, source, &mut keys.result, &mut other, values_source, values.as_mut().map(|values| *values as _),
-            values_other.as_mut().map(|other| *other as _), numbers, n, count, first, end, passes, if_set, if_clear,
+            stream,
+            &launch,
+            source,
+            &mut keys.result,
+            &mut other,
+            values_source,
+            values.as_mut().map(|values| *values as _),
+            values_other.as_mut().map(|other| *other as _),
+            numbers,
+            n,
+            count,
+            first,
+            end,
+            passes,
+            if_set,
+            if_clear,
         );
     }
     let mut totals = stream.alloc::<u64>(workers as usize * passes as usize * 256)?;
     let mut counts = stream.alloc::<u64>(workers as usize * 256)?;
     let mut plan = stream.alloc::<u32>(passes as usize + 1)?;
     let all = keys.source.unwrap_or_else(|| keys.result.view());
-    kernels.share_digits::<B>(stream, &launch, &all, n, count, &mut totals, first, end, passes, if_set, if_clear)?;
+    kernels.share_digits::<B>(
+        stream,
+        &launch,
+        &all,
+        n,
+        count,
+        &mut totals,
+        first,
+        end,
+        passes,
+        if_set,
+        if_clear,
+    )?;
     let in_place = u32::from(keys.source.is_none());
     let one = Launch::new([1, 1, 1], [1, 1, 1]);
     kernels.share_plan(stream, &one, &totals, &mut plan, n, count, workers as usize, passes, in_place)?;
     for pass in 0..passes {
         kernels.share_counts::<B>(
-            stream, &launch, source, &keys.result, &other, n, count, &plan, &totals, &mut counts, first, end, pass, passes,
-            if_set, if_clear,
+            stream,
+            &launch,
+            source,
+            &keys.result,
+            &other,
+            n,
+            count,
+            &plan,
+            &totals,
+            &mut counts,
+            first,
+            end,
+            pass,
+            passes,
+            if_set,
+            if_clear,
         )?;
         kernels.share_scatter::<B, V>(
-            stream, &launch, source, &mut keys.result, &mut other, values_source, values.as_mut().map(|values| *values as _),
-            values_other.as_mut().map(|other| *other as _), numbers, n, count, &plan, &counts, first, end, pass, if_set,
+            stream,
+            &launch,
+            source,
+            &mut keys.result,
+            &mut other,
+            values_source,
+            values.as_mut().map(|values| *values as _),
+            values_other.as_mut().map(|other| *other as _),
+            numbers,
+            n,
+            count,
+            &plan,
+            &counts,
+            first,
+            end,
+            pass,
+            if_set,
             if_clear,
         )?;
     }
     kernels.share_finish::<B, V>(
-        stream, &launch, source, &mut keys.result, &other, values_source, values.as_mut().map(|values| *values as _),
-        values_other.as_ref().map(|other| *other as _), numbers, n, count, &plan, passes,
+        stream,
+        &launch,
+        source,
+        &mut keys.result,
+        &other,
+        values_source,
+        values.as_mut().map(|values| *values as _),
+        values_other.as_ref().map(|other| *other as _),
+        numbers,
+        n,
+        count,
+        &plan,
+        passes,
     )
+}
+
+#[track_caller]
+fn sort_segments<B: Bits, I: Index>(
+    stream: &Stream,
+    mut keys: ViewMut<'_, B>,
+    how: &How<'_>,
+    values: Option<(ViewMut<'_, u8>, usize)>,
+    offsets: View<'_, I>,
+) -> Result<()> {
+    let (n, segments) = (keys.len(), offsets.len().saturating_sub(1));
+    if n == 0 || segments == 0 {
+        return Ok(());
+    }
+    if segments > i32::MAX as usize {
+        let text = format!("there are {segments} segments; sort at most 2^31 - 1 at once");
+        return Err(mismatch("sort_segments", text));
+    }
+    let Range { start: first, end } = how.bits;
+    let [if_set, if_clear] = how.masks::<B>();
+    let (short, long) = if size_of::<I>() == 4 {
+        (Some(offsets.cast::<u32>()?), None)
+    } else {
+        (None, Some(offsets.cast::<u64>()?))
+    };
+    let (short, long) =
+        (short.as_ref().map(|offsets| offsets as _), long.as_ref().map(|offsets| offsets as _));
+    let (mut values, size) = values.map_or((None, 0), |(values, size)| (Some(values), size));
+    let mut other = stream.alloc::<B>(n)?;
+    let mut other_values = values.as_ref().map(|_| stream.alloc::<u8>(n * size)).transpose()?;
+    let mut numbers =
+        values.as_ref().map(|_| Ok([stream.alloc::<u32>(n)?, stream.alloc::<u32>(n)?])).transpose()?;
+    let (numbers, more) = match &mut numbers {
+        Some([numbers, more]) => (Some(numbers as _), Some(more as _)),
+        None => (None, None),
+    };
+    let other_values = other_values.as_mut().map(|values| values as _);
+    match Form::of(stream.device()) {
+        Form::Blocks => {
+            let kernels = stream.device().extension(blocks::Kernels::load)?;
+            let launch = |blocks: usize| Launch::new([segments.min(blocks) as u32, 1, 1], [256, 1, 1]);
+            kernels.sort_segments::<B>(
+                stream,
+                &launch(segments),
+                &mut keys,
+                values.as_mut().map(|values| values as _),
+                size as u32,
+                n,
+                short,
+                long,
+                segments,
+                first,
+                end,
+                if_set,
+                if_clear,
+            )?;
+            let resident = 2 * stream.device().info().multiprocessors as usize;
+            kernels.sort_long_segments::<B>(
+                stream,
+                &launch(resident),
+                &mut keys,
+                &mut other,
+                values.as_mut().map(|values| values as _),
+                other_values,
+                numbers,
+                more,
+                size as u32,
+                n,
+                short,
+                long,
+                segments,
+                first,
+                end,
+                if_set,
+                if_clear,
+            )
+        }
+        Form::Shares => {
+            let workers = shares(stream, n)?.0.min(segments) as u32;
+            stream.device().extension(by_shares::Kernels::load)?.share_segments::<B>(
+                stream,
+                &Launch::new([workers, 1, 1], [1, 1, 1]),
+                &mut keys,
+                &mut other,
+                values.as_mut().map(|values| values as _),
+                other_values,
+                numbers,
+                more,
+                size as u32,
+                n,
+                short,
+                long,
+                segments,
+                first,
+                end,
+                how.passes(),
+                if_set,
+                if_clear,
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use gpustream::Device;
+
+    /// Arrays with so many keys are too long for a test, so we make the portions shorter.
+    #[test]
+    fn passes_of_several_portions_sort_too() {
+        let stream = Device::open("cpu").unwrap().stream().unwrap();
+        let n = 30_000;
+        let keys: Vec<u32> = (0..n).map(|i: u32| (i ^ 0x5a5).wrapping_mul(0x9e37_79b9) >> 12).collect();
+        let mut order: Vec<u32> = (0..n).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(keys[i as usize]));
+        let how = How { masks: masks::<u32>(Order::Descending), bits: 0..20, count: None };
+        let (mut x, mut numbers) = (stream.upload(&keys).unwrap(), stream.alloc::<u32>(n as usize).unwrap());
+        let (moved, values) = (Moved::in_place(x.view_mut()), Moved::in_place(numbers.view_mut()));
+        sort_tiles(&stream, moved, &how, Some(values), true, 10_000).unwrap();
+        assert_eq!(stream.download(&numbers).unwrap(), order);
+        let sorted: Vec<u32> = order.iter().map(|&i| keys[i as usize]).collect();
+        assert_eq!(stream.download(&x).unwrap(), sorted);
+        sort_tiles::<u32, u32>(&stream, Moved::in_place(x.view_mut()), &how, None, false, 9000).unwrap();
+        assert_eq!(stream.download(&x).unwrap(), sorted);
+    }
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use conformance::refused;
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, Device, ErrorKind, Plain, Result, Stream};
+use gpustream::{Device, ErrorKind, Plain, Result, Stream};
 use gpustream_kernels::prelude::*;
 
 conformance::tests! {
     Warps: sorts_of_integers_are_those_of_rust, sorts_of_floats_are_those_of_rust, sorts_by_some_bits_keep_the_rest,
         values_of_any_size_follow_their_keys, counted_keys_are_sorted_up_to_their_count,
         sorts_can_be_captured_and_replayed, gathers_give_zero_for_what_is_not_there,
-        columns_sort_from_the_last_to_the_first, sorts_that_do_not_fit_are_refused;
+        columns_sort_from_the_last_to_the_first, segments_are_sorted_one_by_one, sorts_that_do_not_fit_are_refused;
 }
 
 /// None, one, the neighbours of a warp, what fits into a block and what does not, and several tiles.
@@ -60,10 +60,12 @@ fn check<K: Key + Debug>(
 ) -> Result<()> {
     let s = device.stream()?;
     for (case, n) in LENGTHS.into_iter().enumerate() {
-        // Each length meets another pattern, offset and direction; the longest ones meet all patterns.
-        let patterns = if n > 8191 || n == 1025 { 0..PATTERNS.len() } else { case % PATTERNS.len()..case % PATTERNS.len() + 1 };
+        // Each length meets another pattern, offset and direction, because kernels of GPUs are slow on the CPU.
+        let one = (case + size_of::<K>()) % PATTERNS.len();
+        let patterns = if n == 1025 { 0..PATTERNS.len() } else { one..one + 1 };
         for pattern in patterns {
-            let (at, order) = ((case * 3 + pattern) % 9, [Order::Ascending, Order::Descending][(case + pattern) % 2]);
+            let (at, order) =
+                ((case * 3 + pattern) % 9, [Order::Ascending, Order::Descending][(case + pattern) % 2]);
             let what = format!("{n} {} at {at}, pattern {pattern}, {order:?}", type_name::<K>());
             let options = SortOptions::default().order(order);
             let keys: Vec<K> = (0..at + n + 1).map(|i| make(PATTERNS[pattern](i, at + n + 1))).collect();
@@ -78,7 +80,7 @@ fn check<K: Key + Debug>(
             assert_eq!(bytes(&got[..at]), bytes(&keys[..at]), "written before, {what}");
             assert_eq!(bytes(&got[at + n..]), bytes(&keys[at + n..]), "written beyond the end, {what}");
 
-            if pattern == 0 || n == 17_000 {
+            if pattern == one && n != 8191 {
                 let mut into = s.zeros(n)?;
                 s.sort_into(&all.slice(range.clone())?, &mut into, &options)?;
                 assert_eq!(bytes(&s.download(&into)?), bytes(&sorted), "into, {what}");
@@ -111,7 +113,11 @@ fn sorts_of_floats_are_those_of_rust(device: &Device) -> Result<()> {
     check(device, |x| bf16::from_bits((x >> 48) as u16), bf16::total_cmp)?;
     check(device, |x| f64::from_bits(x), f64::total_cmp)?;
     let special = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0];
-    check(device, |x| if x % 3 == 0 { special[(x >> 61) as usize] } else { f32::from_bits((x >> 32) as u32) }, f32::total_cmp)
+    check(
+        device,
+        |x| if x % 3 == 0 { special[(x >> 61) as usize] } else { f32::from_bits((x >> 32) as u32) },
+        f32::total_cmp,
+    )
 }
 
 fn sorts_by_some_bits_keep_the_rest(device: &Device) -> Result<()> {
@@ -158,7 +164,7 @@ fn values_of<K: Key, V: Plain + Debug + PartialEq>(
 
 fn values_of_any_size_follow_their_keys(device: &Device) -> Result<()> {
     fn by<K: Key + Ord>(s: &Stream, make: impl Fn(u64) -> K) -> Result<()> {
-        for n in [700, 5000, 9000] {
+        for n in [700, 9000] {
             let keys: Vec<K> = (0..n).map(|i| make(noise(i + 9))).collect();
             let want = order_of(&keys, Order::Ascending, K::cmp);
             values_of(s, &keys, &want, |x| x as u8)?;
@@ -247,7 +253,11 @@ fn gathers_give_zero_for_what_is_not_there(device: &Device) -> Result<()> {
     let mut to = s.full(3, [9.0f32; 3])?;
     s.gather(&wide, &s.upload(&[1u64, u64::MAX, 0])?, &mut to)?;
     assert_eq!(s.download(&to)?, [[4.0, 5.0, 6.0], [0.0; 3], [1.0, 2.0, 3.0]]);
-    refused(s.gather(&from, &s.upload(&[0u32])?, &mut s.zeros(2)?), ErrorKind::ArgumentMismatch, &["1 indices", "2 elements"]);
+    refused(
+        s.gather(&from, &s.upload(&[0u32])?, &mut s.zeros(2)?),
+        ErrorKind::ArgumentMismatch,
+        &["1 indices", "2 elements"],
+    );
     Ok(())
 }
 
@@ -270,16 +280,70 @@ fn columns_sort_from_the_last_to_the_first(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// Empty segments, short ones, one that does not fit into a block, and keys outside of all segments.
+fn segments_are_sorted_one_by_one(device: &Device) -> Result<()> {
+    fn by<K: Key + Ord + Debug, V: Plain + Debug + PartialEq>(
+        s: &Stream,
+        make: impl Fn(u64) -> K,
+        value: impl Fn(u64) -> V,
+        order: Order,
+    ) -> Result<()> {
+        let offsets = [3usize, 3, 4, 35, 36, 1070, 1070, 3200, 3207, 5310];
+        let n = 5315;
+        let (keys, values) =
+            (Vec::from_iter((0..n).map(|i| make(noise(i)))), Vec::from_iter((0..n).map(|i| value(noise(i)))));
+        let mut want = Vec::from_iter(0..n as u32);
+        for pair in offsets.windows(2) {
+            let order = order_of(&keys[pair[0]..pair[1]], order, K::cmp);
+            for (want, i) in want[pair[0]..pair[1]].iter_mut().zip(order) {
+                *want = i + pair[0] as u32;
+            }
+        }
+        let options = SortOptions::default().order(order);
+        let (mut x, mut v) = (s.upload(&keys)?, s.upload(&values)?);
+        s.sort_segments(&mut x, &s.upload(&offsets.map(|at| at as u32))?, &options)?;
+        assert_eq!(s.download(&x)?, pick(&keys, &want), "{}", type_name::<K>());
+        s.upload_into(&keys, &mut x)?;
+        s.sort_segments_by_key(&mut x, &mut v, &s.upload(&offsets.map(|at| at as u64))?, &options)?;
+        assert_eq!(s.download(&x)?, pick(&keys, &want), "{} with values", type_name::<K>());
+        assert_eq!(s.download(&v)?, pick(&values, &want), "values by {}", type_name::<K>());
+        Ok(())
+    }
+    let s = device.stream()?;
+    by(&s, |x| x as u8, |x| x as u16, Order::Ascending)?;
+    by(&s, |x| x as i16, |x| x as u8, Order::Descending)?;
+    by(&s, |x| (x >> 50) as u32, |x| [x, !x], Order::Ascending)?;
+    by(&s, |x| x as i64, |x| x as u32, Order::Descending)?;
+    by(&s, |_| 5i32, |x| x, Order::Ascending)?;
+    let (mut keys, mut values) = (s.zeros::<u16>(5)?, s.zeros::<[u8; 3]>(5)?);
+    let offsets = s.upload(&[0u32, 2])?;
+    let result = s.sort_segments_by_key(&mut keys, &mut values, &offsets, &SortOptions::default());
+    refused(result, ErrorKind::InvalidArgument, &["values with 3 bytes"]);
+    s.sort_segments(&mut keys, &s.zeros::<u64>(0)?, &SortOptions::default())
+}
+
 fn sorts_that_do_not_fit_are_refused(device: &Device) -> Result<()> {
     let s = device.stream()?;
     let (mut keys, mut values) = (s.zeros::<u16>(5)?, s.zeros::<u32>(4)?);
     refused(s.sort_by_key(&mut keys, &mut values), ErrorKind::ArgumentMismatch, &["5 keys", "4 values"]);
     let mut short = s.zeros::<u16>(4)?;
-    refused(s.sort_into(&keys, &mut short, &SortOptions::default()), ErrorKind::ArgumentMismatch, &["5 keys", "4 elements"]);
-    refused(s.argsort_into(&keys, &mut values, &SortOptions::default()), ErrorKind::ArgumentMismatch, &["5 keys"]);
+    refused(
+        s.sort_into(&keys, &mut short, &SortOptions::default()),
+        ErrorKind::ArgumentMismatch,
+        &["5 keys", "4 elements"],
+    );
+    refused(
+        s.argsort_into(&keys, &mut values, &SortOptions::default()),
+        ErrorKind::ArgumentMismatch,
+        &["5 keys"],
+    );
     for bits in [0..17, 4..4, 16..20] {
         let options = SortOptions::default().bits(bits.clone());
-        refused(s.sort_with(&mut keys, &options), ErrorKind::InvalidArgument, &[&format!("{bits:?}"), "16 bits"]);
+        refused(
+            s.sort_with(&mut keys, &options),
+            ErrorKind::InvalidArgument,
+            &[&format!("{bits:?}"), "16 bits"],
+        );
     }
     Ok(())
 }
