@@ -10,7 +10,15 @@ fn main() {
         "reduce.cu",
         "stencil.cu",
     ];
-    let families = [("SCAN", "scan.cu"), ("SELECT", "select.cu"), ("SELECT", "by_key.cu")];
+    let families = [
+        ("SCAN", "scan.cu"),
+        ("SELECT", "select.cu"),
+        ("SELECT", "by_key.cu"),
+        ("SORT", "gather.cu"),
+        ("SORT", "sort.cu"),
+        ("SORT", "sort_shares.cu"),
+        ("TOP_K", "top_k.cu"),
+    ];
     let enabled = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
     gpustream_build::Kernels::new()
         .files(always)

@@ -38,6 +38,8 @@ pub mod scan;
 pub mod select;
 #[cfg(feature = "scan")]
 mod tiles;
+#[cfg(feature = "sort")]
+pub mod sort;
 
 pub use counted::{Counted, CountedView, Input, InputMut};
 pub use order::{Key, Order};
@@ -50,6 +52,8 @@ pub use order::{Key, Order};
 pub mod prelude {
     #[cfg(feature = "scan")]
     pub use crate::scan::Scan;
+    #[cfg(feature = "sort")]
+    pub use crate::sort::{Sort, SortOptions};
     pub use crate::{Counted, Input, InputMut, Key, Order};
     #[cfg(feature = "select")]
     pub use crate::{by_key::ByKey, select::Select};

@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod algorithms;
+mod algorithms_sort;
 mod bad_input;
 mod captures_alloc;
 mod clusters;
