@@ -11,6 +11,7 @@ fn main() {
             "reduce.cu",
             "scan.cu",
             "stencil.cu",
+            "top_k.cu",
         ])
         .build()
         .unwrap_or_else(|error| error.exit());

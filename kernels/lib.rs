@@ -31,6 +31,8 @@ mod counted;
 mod order;
 pub mod reduce;
 pub mod scan;
+#[cfg(feature = "top-k")]
+pub mod top_k;
 
 pub use counted::{Counted, CountedView, Input, InputMut};
 pub use order::{Key, Order};
@@ -41,6 +43,8 @@ pub use order::{Key, Order};
 /// use gpustream_kernels::prelude::*;
 /// ```
 pub mod prelude {
+    #[cfg(feature = "top-k")]
+    pub use crate::top_k::TopK;
     pub use crate::{Counted, Input, InputMut, Key, Order};
 }
 

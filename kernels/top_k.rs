@@ -1,0 +1,423 @@
+//! The first elements of an order: the largest or the smallest ones, without a sort of all.
+//!
+//! A row is cut into parts, each part's first elements are found, and all of them together are a shorter row. This repeats until one
+//! part is left. So we need no memory but for the results of each round. The kernel file says how a part's elements are
+//! found.
+
+use std::sync::Arc;
+
+use gpustream::{AsView, Buffer, Launch, Result, Stream, View};
+
+use crate::call::{Form, mismatch, shares};
+use crate::counted::{Counted, Elements, Input};
+use crate::order::{Key, Order, masks};
+
+mod bindings {
+    gpustream::include_kernels!("top_k");
+}
+use bindings::{HasMergeRuns, HasTopParts, Kernels};
+
+/// How many elements a block can sort, and how many of them it can find without sorting all.
+const ROOM: usize = 2048;
+const MOST: usize = ROOM / 2;
+
+/// The first elements of an order.
+///
+/// The methods return new buffers, with the elements in order and with their indices. Equal elements come in the order of
+/// their indices, so results are the same in every run. NaN comes last, whatever its sign and the order; −0 comes before
+/// 0 in [`Order::Ascending`].
+///
+/// For k up to 1024 the array is read once, and perhaps a second time in part. If very many elements are equal, or the input
+/// was made to be slow, each part of it is read up to twelve times. The temporaries are small. For larger k we sort runs of 2048
+/// elements and merge them, so this takes about as long as a sort, and temporary memory for two copies of the keys and their
+/// indices.
+pub trait TopK {
+    /// Finds the `k` largest elements and their indices.
+    ///
+    /// ```
+    /// use gpustream::Device;
+    /// use gpustream_kernels::prelude::*;
+    ///
+    /// let device = Device::open("cpu")?;
+    /// let stream = device.stream()?;
+    /// let x = stream.upload(&[3.0f32, f32::NAN, 7.0, 3.0, -1.0])?;
+    /// let (values, indices) = stream.top_k(&x, 3)?;
+    /// assert_eq!(stream.download(&values)?, [7.0, 3.0, 3.0]);
+    /// assert_eq!(stream.download(&indices)?, [2, 0, 3]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are fewer than `k` elements, or more than
+    /// 2³² of them. The errors of [`Stream::alloc`] and of launches.
+    fn top_k<T: Ranked>(&self, x: &(impl AsView<T> + ?Sized), k: usize) -> Result<(Buffer<T>, Buffer<u32>)>;
+
+    /// Finds the first `k` elements of an order and their indices: with [`Order::Ascending`] the smallest ones, with
+    /// [`Order::Descending`] the largest ones.
+    ///
+    /// # Errors
+    /// The errors of [`top_k`](Self::top_k).
+    fn top_k_with<T: Ranked>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        k: usize,
+        order: Order,
+    ) -> Result<(Buffer<T>, Buffer<u32>)>;
+
+    /// Finds the first `k` elements of an order in an array whose length only the device knows. If it has fewer than `k`
+    /// elements, both results have that many. They share their count.
+    ///
+    /// # Errors
+    /// The errors of [`top_k`](Self::top_k), but `k` may be larger than the number of elements.
+    fn top_k_counted<T: Ranked>(
+        &self,
+        x: &impl Input<T>,
+        k: usize,
+        order: Order,
+    ) -> Result<(Counted<T>, Counted<u32>)>;
+
+    /// Finds the first `k` elements in each row of a matrix with `rows` rows, which you store row after row without gaps.
+    /// The results have `rows` rows of `k`. An index is a place in its row.
+    ///
+    /// # Errors
+    /// The errors of [`top_k`](Self::top_k) for a row;
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) also if the elements are no whole number of rows.
+    fn top_k_rows<T: Ranked>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        k: usize,
+        order: Order,
+    ) -> Result<(Buffer<T>, Buffer<u32>)>;
+
+    /// Finds element number `k` of an order, which is the last of the first `k`: number 1 is the first.
+    ///
+    /// # Errors
+    /// The errors of [`top_k`](Self::top_k), also if `k` is 0.
+    fn kth<T: Ranked>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>>;
+}
+
+/// Element types that [`TopK`] takes: those of [`Key`].
+pub trait Ranked: Key<Bits: HasTopParts + HasMergeRuns + Bits> {
+    /// The largest key below the top bit that is no NaN.
+    #[doc(hidden)]
+    const NUMBERS: u64;
+}
+
+/// Integers with a key's bits, and their low bits of a 64-bit integer.
+#[doc(hidden)]
+pub trait Bits {
+    fn low(bits: u64) -> Self;
+}
+
+macro_rules! ranked {
+    ($($key:ty: $numbers:expr;)*) => {$(
+        impl Ranked for $key {
+            const NUMBERS: u64 = $numbers;
+        }
+    )*};
+}
+ranked! {
+    u8: u64::MAX;
+    u16: u64::MAX;
+    u32: u64::MAX;
+    u64: u64::MAX;
+    i8: u64::MAX;
+    i16: u64::MAX;
+    i32: u64::MAX;
+    i64: u64::MAX;
+    gpustream::half::f16: 0x7c00;
+    gpustream::half::bf16: 0x7f80;
+    f32: 0x7f80_0000;
+    f64: 0x7ff << 52;
+}
+
+macro_rules! bits {
+    ($($bits:ty)*) => {$(
+        impl Bits for $bits {
+            fn low(bits: u64) -> Self {
+                bits as Self
+            }
+        }
+    )*};
+}
+bits! { u8 u16 u32 u64 }
+
+impl TopK for Stream {
+    #[track_caller]
+    fn top_k<T: Ranked>(&self, x: &(impl AsView<T> + ?Sized), k: usize) -> Result<(Buffer<T>, Buffer<u32>)> {
+        self.top_k_with(x, k, Order::Descending)
+    }
+
+    #[track_caller]
+    fn top_k_with<T: Ranked>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        k: usize,
+        order: Order,
+    ) -> Result<(Buffer<T>, Buffer<u32>)> {
+        let elements = Elements { values: x.view(), count: None };
+        let first = first(self, "top_k", &elements, 1, k, order)?;
+        Ok((first.values, first.indices))
+    }
+
+    #[track_caller]
+    fn top_k_counted<T: Ranked>(
+        &self,
+        x: &impl Input<T>,
+        k: usize,
+        order: Order,
+    ) -> Result<(Counted<T>, Counted<u32>)> {
+        let elements = x.elements();
+        let k = k.min(elements.values.len());
+        let first = first(self, "top_k_counted", &elements, 1, k, order)?;
+        let count = match first.count {
+            Some(count) => count,
+            None => self.full(1, k as u64)?,
+        };
+        let count = Arc::new(count);
+        Ok((Counted::sharing(first.values, count.clone())?, Counted::sharing(first.indices, count)?))
+    }
+
+    #[track_caller]
+    fn top_k_rows<T: Ranked>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        k: usize,
+        order: Order,
+    ) -> Result<(Buffer<T>, Buffer<u32>)> {
+        let elements = Elements { values: x.view(), count: None };
+        let first = first(self, "top_k_rows", &elements, rows, k, order)?;
+        Ok((first.values, first.indices))
+    }
+
+    #[track_caller]
+    fn kth<T: Ranked>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>> {
+        if k == 0 {
+            return Err(mismatch("kth", "element number 0: count from 1, which is the first".to_owned()));
+        }
+        let elements = Elements { values: x.view(), count: None };
+        let first = first(self, "kth", &elements, 1, k, order)?;
+        let mut kth = self.alloc(1)?;
+        self.copy(&first.values.slice(k - 1..)?, &mut kth)?;
+        Ok(kth)
+    }
+}
+
+/// The first elements of rows, and how many there are if only the device knows.
+struct First<T> {
+    values: Buffer<T>,
+    indices: Buffer<u32>,
+    count: Option<Buffer<u64>>,
+}
+
+#[track_caller]
+fn first<T: Ranked>(
+    stream: &Stream,
+    call: &'static str,
+    x: &Elements<'_, T>,
+    rows: usize,
+    k: usize,
+    order: Order,
+) -> Result<First<T>> {
+    let n = x.values.len();
+    let row = n.checked_div(rows).unwrap_or(0);
+    if row * rows != n {
+        return Err(mismatch(
+            call,
+            format!("{rows} rows of {n} elements: give a view with a multiple of {rows}"),
+        ));
+    }
+    if k > row && rows > 0 || row as u64 > 1 << 32 {
+        return Err(mismatch(
+            call,
+            format!("the first {k} of {row} elements: there must be {k} at least and 2³² at most"),
+        ));
+    }
+    if rows * k == 0 {
+        let count = x.count.map(|_| stream.zeros(1)).transpose()?;
+        return Ok(First { values: stream.alloc(0)?, indices: stream.alloc(0)?, count });
+    }
+    let kernels = stream.device().extension(Kernels::load)?;
+    let rounds = Rounds {
+        kernels: &kernels,
+        rows,
+        k,
+        // The first element must have the largest rank.
+        masks: masks::<T>(match order {
+            Order::Ascending => Order::Descending,
+            Order::Descending => Order::Ascending,
+        })
+        .map(T::Bits::low),
+        numbers: T::Bits::low(T::NUMBERS),
+    };
+    let keys = Row { keys: x.values.cast()?, indices: None, count: x.count, stride: row, len: row };
+    if k > MOST { rounds.merges(stream, &keys) } else { rounds.parts(stream, &keys) }
+}
+
+/// What stays the same from round to round.
+struct Rounds<'a, T: Ranked> {
+    kernels: &'a Kernels,
+    rows: usize,
+    k: usize,
+    masks: [T::Bits; 2],
+    numbers: T::Bits,
+}
+
+/// The rows of a round: `len` keys each, from `stride` to `stride`. Without `indices` these are the keys' places.
+struct Row<'a, T: Ranked> {
+    keys: View<'a, T::Bits>,
+    indices: Option<View<'a, u32>>,
+    count: Option<View<'a, u64>>,
+    stride: usize,
+    len: usize,
+}
+
+/// What a round left.
+struct Round<T> {
+    first: First<T>,
+    stride: usize,
+    len: usize,
+}
+
+impl<T: Ranked> Round<T> {
+    #[track_caller]
+    fn row(&self) -> Result<Row<'_, T>> {
+        Ok(Row {
+            keys: self.first.values.cast()?,
+            indices: Some(self.first.indices.view()),
+            count: self.first.count.as_ref().map(Buffer::view),
+            stride: self.stride,
+            len: self.len,
+        })
+    }
+}
+
+impl<T: Ranked> Rounds<'_, T> {
+    /// Finds up to [`MOST`] elements of each row, by parts of parts.
+    #[track_caller]
+    fn parts(&self, stream: &Stream, row: &Row<'_, T>) -> Result<First<T>> {
+        let Round { first, len, .. } = self.part(stream, row, self.window(stream, row.len)?)?;
+        let mut round = Round { first, stride: 0, len };
+        loop {
+            let parts = round.first.values.len() / self.rows / self.k;
+            if parts == 1 {
+                return Ok(round.first);
+            }
+            round.stride = parts * self.k;
+            let window = self.window(stream, round.len)?;
+            round = self.part(stream, &round.row()?, window)?;
+        }
+    }
+
+    /// Sorts runs of up to [`ROOM`] elements and merges them.
+    #[track_caller]
+    fn merges(&self, stream: &Stream, row: &Row<'_, T>) -> Result<First<T>> {
+        let mut run = ROOM;
+        let mut round = self.part(stream, row, run)?;
+        run = run.min(self.k);
+        while round.len > run {
+            round = self.merge(stream, &round.row()?, run)?;
+            run = (2 * run).min(self.k);
+        }
+        Ok(round.first)
+    }
+
+    /// Returns how many elements a part of a row has: so many that the device is busy, but that a part leaves little of them.
+    #[track_caller]
+    fn window(&self, stream: &Stream, len: usize) -> Result<usize> {
+        let info = stream.device().info();
+        let (parts, least) = match Form::of(stream.device()) {
+            // As many blocks of 512 threads with 64 registers as an H200 runs at once.
+            Form::Blocks => (2 * info.multiprocessors as usize, 16_384),
+            Form::Shares => (shares(stream, len * self.rows)?.0, 4 * ROOM),
+        };
+        let parts = (parts / self.rows).min(len / least).max(1);
+        // A part begins on a 16-byte boundary if the row does. A place in a part has 32 bits.
+        Ok(if parts == 1 { len.min(u32::MAX as usize) } else { len.div_ceil(parts).next_multiple_of(64) })
+    }
+
+    /// Finds the first elements of each part with `window` elements.
+    #[track_caller]
+    fn part(&self, stream: &Stream, row: &Row<'_, T>, window: usize) -> Result<Round<T>> {
+        let keep = self.k.min(window);
+        let parts = row.len.div_ceil(window);
+        let mut first = self.room(stream, row, parts * keep)?;
+        let threads = match Form::of(stream.device()) {
+            Form::Blocks => (window / 4).next_power_of_two().clamp(64, 512) as u32,
+            Form::Shares => 1,
+        };
+        let blocks = (self.rows * parts).min(i32::MAX as usize) as u32;
+        // If a block reads every pack for its bound, it collects about `keep` elements, and `step` times as many if it reads
+        // one in `step`. It should read enough of them and not have to sort many.
+        let step = (512 / keep).min(window / 8192).clamp(1, 8);
+        let [if_set, if_clear] = self.masks;
+        self.kernels.top_parts(
+            stream,
+            &Launch::new(blocks, threads),
+            &row.keys,
+            row.indices.as_ref().map(|indices| indices as _),
+            row.count.as_ref().map(|count| count as _),
+            self.rows,
+            row.stride,
+            row.len,
+            window,
+            keep as u32,
+            if_set,
+            if_clear,
+            self.numbers,
+            step as u32,
+            &mut first.values.cast_mut::<T::Bits>()?,
+            &mut first.indices,
+            first.count.as_mut().map(|count| count as _),
+        )?;
+        Ok(Round { first, stride: parts * keep, len: kept(row.len, window, keep) })
+    }
+
+    /// Merges runs of `run` elements, two at a time.
+    #[track_caller]
+    fn merge(&self, stream: &Stream, row: &Row<'_, T>, run: usize) -> Result<Round<T>> {
+        let keep = self.k.min(2 * run);
+        let stride = row.len.div_ceil(2 * run) * keep;
+        let mut first = self.room(stream, row, stride)?;
+        let [if_set, if_clear] = self.masks;
+        if let Some(indices) = &row.indices {
+            self.kernels.merge_runs(
+                stream,
+                &Launch::strided(self.rows * row.len),
+                &row.keys,
+                indices,
+                row.count.as_ref().map(|count| count as _),
+                self.rows,
+                row.stride,
+                row.len,
+                run,
+                keep,
+                stride,
+                if_set,
+                if_clear,
+                self.numbers,
+                &mut first.values.cast_mut::<T::Bits>()?,
+                &mut first.indices,
+                first.count.as_mut().map(|count| count as _),
+            )?;
+        }
+        Ok(Round { first, stride, len: kept(row.len, 2 * run, keep) })
+    }
+
+    /// Allocates `stride` elements for each row.
+    #[track_caller]
+    fn room(&self, stream: &Stream, row: &Row<'_, T>, stride: usize) -> Result<First<T>> {
+        Ok(First {
+            values: stream.alloc(self.rows * stride)?,
+            indices: stream.alloc(self.rows * stride)?,
+            count: row.count.map(|_| stream.alloc(1)).transpose()?,
+        })
+    }
+}
+
+/// Returns how many elements remain of `n`, if at most `keep` remain of each `window`.
+fn kept(n: usize, window: usize, keep: usize) -> usize {
+    n / window * keep + keep.min(n % window)
+}
