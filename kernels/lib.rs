@@ -2,21 +2,21 @@
 //!
 //! Each module has the bindings for a `.cu` file: load its `Kernels` once per device, then you can call them.
 //! A launcher is generic over the element type. If your code is generic too, use its trait as a bound
-//! ([`HasAxpy`](elementwise::HasAxpy) for `axpy`). [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) need several
+//! ([`HasAxpy`](elementwise::HasAxpy) for `axpy`). [`Scan`](scan::Scan) needs several
 //! launches, and [`Convert`](convert::Convert) copies between element types.
 //!
 //! ```
 //! use gpustream::Device;
 //! use gpustream_kernels::elementwise;
-//! use gpustream_kernels::reduce::Reduce;
+//! use gpustream_kernels::prelude::*;
 //!
 //! let device = Device::open("cpu")?;
-//! let (kernels, reduce) = (elementwise::Kernels::load(&device)?, Reduce::load(&device)?);
+//! let kernels = elementwise::Kernels::load(&device)?;
 //! let stream = device.stream()?;
 //! let x = stream.upload(&[1.0f32; 1000])?;
 //! let mut y = stream.full(1000, 2.0f32)?;
 //! kernels.axpy(&stream, 3.0, &x, &mut y, 1000)?;
-//! let sum = reduce.sum(&stream, &y)?;
+//! let sum = stream.sum(&y)?;
 //! assert_eq!(stream.download(&sum)?, [5000.0]);
 //! # Ok::<(), gpustream::Error>(())
 //! ```
@@ -29,6 +29,7 @@ mod call;
 pub mod convert;
 mod counted;
 mod order;
+mod rank;
 pub mod reduce;
 pub mod scan;
 #[cfg(feature = "top-k")]
@@ -43,6 +44,7 @@ pub use order::{Key, Order};
 /// use gpustream_kernels::prelude::*;
 /// ```
 pub mod prelude {
+    pub use crate::reduce::Reduce;
     #[cfg(feature = "top-k")]
     pub use crate::top_k::TopK;
     pub use crate::{Counted, Input, InputMut, Key, Order};

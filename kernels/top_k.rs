@@ -10,7 +10,8 @@ use gpustream::{AsView, Buffer, Launch, Result, Stream, View};
 
 use crate::call::{Form, mismatch, shares};
 use crate::counted::{Counted, Elements, Input};
-use crate::order::{Key, Order, masks};
+use crate::order::Order;
+use crate::rank::{Ranked, Ranks, first_is_largest};
 
 mod bindings {
     gpustream::include_kernels!("top_k");
@@ -50,14 +51,18 @@ pub trait TopK {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are fewer than `k` elements, or more than
     /// 2³² of them. The errors of [`Stream::alloc`] and of launches.
-    fn top_k<T: Ranked>(&self, x: &(impl AsView<T> + ?Sized), k: usize) -> Result<(Buffer<T>, Buffer<u32>)>;
+    fn top_k<T: Selectable>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        k: usize,
+    ) -> Result<(Buffer<T>, Buffer<u32>)>;
 
     /// Finds the first `k` elements of an order and their indices: with [`Order::Ascending`] the smallest ones, with
     /// [`Order::Descending`] the largest ones.
     ///
     /// # Errors
     /// The errors of [`top_k`](Self::top_k).
-    fn top_k_with<T: Ranked>(
+    fn top_k_with<T: Selectable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         k: usize,
@@ -69,7 +74,7 @@ pub trait TopK {
     ///
     /// # Errors
     /// The errors of [`top_k`](Self::top_k), but `k` may be larger than the number of elements.
-    fn top_k_counted<T: Ranked>(
+    fn top_k_counted<T: Selectable>(
         &self,
         x: &impl Input<T>,
         k: usize,
@@ -82,7 +87,7 @@ pub trait TopK {
     /// # Errors
     /// The errors of [`top_k`](Self::top_k) for a row;
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) also if the elements are no whole number of rows.
-    fn top_k_rows<T: Ranked>(
+    fn top_k_rows<T: Selectable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         rows: usize,
@@ -94,63 +99,25 @@ pub trait TopK {
     ///
     /// # Errors
     /// The errors of [`top_k`](Self::top_k), also if `k` is 0.
-    fn kth<T: Ranked>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>>;
+    fn kth<T: Selectable>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>>;
 }
 
-/// Element types that [`TopK`] takes: those of [`Key`].
-pub trait Ranked: Key<Bits: HasTopParts + HasMergeRuns + Bits> {
-    /// The largest key below the top bit that is no NaN.
-    #[doc(hidden)]
-    const NUMBERS: u64;
-}
-
-/// Integers with a key's bits, and their low bits of a 64-bit integer.
-#[doc(hidden)]
-pub trait Bits {
-    fn low(bits: u64) -> Self;
-}
-
-macro_rules! ranked {
-    ($($key:ty: $numbers:expr;)*) => {$(
-        impl Ranked for $key {
-            const NUMBERS: u64 = $numbers;
-        }
-    )*};
-}
-ranked! {
-    u8: u64::MAX;
-    u16: u64::MAX;
-    u32: u64::MAX;
-    u64: u64::MAX;
-    i8: u64::MAX;
-    i16: u64::MAX;
-    i32: u64::MAX;
-    i64: u64::MAX;
-    gpustream::half::f16: 0x7c00;
-    gpustream::half::bf16: 0x7f80;
-    f32: 0x7f80_0000;
-    f64: 0x7ff << 52;
-}
-
-macro_rules! bits {
-    ($($bits:ty)*) => {$(
-        impl Bits for $bits {
-            fn low(bits: u64) -> Self {
-                bits as Self
-            }
-        }
-    )*};
-}
-bits! { u8 u16 u32 u64 }
+/// Element types that [`TopK`] takes: those of [`Key`](crate::Key).
+pub trait Selectable: Ranked<Bits: HasTopParts + HasMergeRuns> {}
+impl<T: Ranked<Bits: HasTopParts + HasMergeRuns>> Selectable for T {}
 
 impl TopK for Stream {
     #[track_caller]
-    fn top_k<T: Ranked>(&self, x: &(impl AsView<T> + ?Sized), k: usize) -> Result<(Buffer<T>, Buffer<u32>)> {
+    fn top_k<T: Selectable>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        k: usize,
+    ) -> Result<(Buffer<T>, Buffer<u32>)> {
         self.top_k_with(x, k, Order::Descending)
     }
 
     #[track_caller]
-    fn top_k_with<T: Ranked>(
+    fn top_k_with<T: Selectable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         k: usize,
@@ -162,7 +129,7 @@ impl TopK for Stream {
     }
 
     #[track_caller]
-    fn top_k_counted<T: Ranked>(
+    fn top_k_counted<T: Selectable>(
         &self,
         x: &impl Input<T>,
         k: usize,
@@ -180,7 +147,7 @@ impl TopK for Stream {
     }
 
     #[track_caller]
-    fn top_k_rows<T: Ranked>(
+    fn top_k_rows<T: Selectable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         rows: usize,
@@ -193,7 +160,7 @@ impl TopK for Stream {
     }
 
     #[track_caller]
-    fn kth<T: Ranked>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>> {
+    fn kth<T: Selectable>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>> {
         if k == 0 {
             return Err(mismatch("kth", "element number 0: count from 1, which is the first".to_owned()));
         }
@@ -213,7 +180,7 @@ struct First<T> {
 }
 
 #[track_caller]
-fn first<T: Ranked>(
+fn first<T: Selectable>(
     stream: &Stream,
     call: &'static str,
     x: &Elements<'_, T>,
@@ -240,33 +207,21 @@ fn first<T: Ranked>(
         return Ok(First { values: stream.alloc(0)?, indices: stream.alloc(0)?, count });
     }
     let kernels = stream.device().extension(Kernels::load)?;
-    let rounds = Rounds {
-        kernels: &kernels,
-        rows,
-        k,
-        // The first element must have the largest rank.
-        masks: masks::<T>(match order {
-            Order::Ascending => Order::Descending,
-            Order::Descending => Order::Ascending,
-        })
-        .map(T::Bits::low),
-        numbers: T::Bits::low(T::NUMBERS),
-    };
+    let rounds = Rounds { kernels: &kernels, rows, k, ranks: first_is_largest::<T>(order) };
     let keys = Row { keys: x.values.cast()?, indices: None, count: x.count, stride: row, len: row };
     if k > MOST { rounds.merges(stream, &keys) } else { rounds.parts(stream, &keys) }
 }
 
 /// What stays the same from round to round.
-struct Rounds<'a, T: Ranked> {
+struct Rounds<'a, T: Selectable> {
     kernels: &'a Kernels,
     rows: usize,
     k: usize,
-    masks: [T::Bits; 2],
-    numbers: T::Bits,
+    ranks: Ranks<T::Bits>,
 }
 
 /// The rows of a round: `len` keys each, from `stride` to `stride`. Without `indices` these are the keys' places.
-struct Row<'a, T: Ranked> {
+struct Row<'a, T: Selectable> {
     keys: View<'a, T::Bits>,
     indices: Option<View<'a, u32>>,
     count: Option<View<'a, u64>>,
@@ -281,7 +236,7 @@ struct Round<T> {
     len: usize,
 }
 
-impl<T: Ranked> Round<T> {
+impl<T: Selectable> Round<T> {
     #[track_caller]
     fn row(&self) -> Result<Row<'_, T>> {
         Ok(Row {
@@ -294,7 +249,7 @@ impl<T: Ranked> Round<T> {
     }
 }
 
-impl<T: Ranked> Rounds<'_, T> {
+impl<T: Selectable> Rounds<'_, T> {
     /// Finds up to [`MOST`] elements of each row, by parts of parts.
     #[track_caller]
     fn parts(&self, stream: &Stream, row: &Row<'_, T>) -> Result<First<T>> {
@@ -352,7 +307,7 @@ impl<T: Ranked> Rounds<'_, T> {
         // If a block reads every pack for its bound, it collects about `keep` elements, and `step` times as many if it reads
         // one in `step`. It should read enough of them and not have to sort many.
         let step = (512 / keep).min(window / 8192).clamp(1, 8);
-        let [if_set, if_clear] = self.masks;
+        let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
         self.kernels.top_parts(
             stream,
             &Launch::new(blocks, threads),
@@ -366,7 +321,7 @@ impl<T: Ranked> Rounds<'_, T> {
             keep as u32,
             if_set,
             if_clear,
-            self.numbers,
+            numbers,
             step as u32,
             &mut first.values.cast_mut::<T::Bits>()?,
             &mut first.indices,
@@ -381,7 +336,7 @@ impl<T: Ranked> Rounds<'_, T> {
         let keep = self.k.min(2 * run);
         let stride = row.len.div_ceil(2 * run) * keep;
         let mut first = self.room(stream, row, stride)?;
-        let [if_set, if_clear] = self.masks;
+        let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
         if let Some(indices) = &row.indices {
             self.kernels.merge_runs(
                 stream,
@@ -397,7 +352,7 @@ impl<T: Ranked> Rounds<'_, T> {
                 stride,
                 if_set,
                 if_clear,
-                self.numbers,
+                numbers,
                 &mut first.values.cast_mut::<T::Bits>()?,
                 &mut first.indices,
                 first.count.as_mut().map(|count| count as _),

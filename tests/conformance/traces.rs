@@ -13,7 +13,7 @@ use gpustream::{
     ArrayShape, CopyBatch, Device, DeviceOptions, Error, ErrorKind, Launch, Location, Pitched, Result, Trace,
     ViewMut,
 };
-use gpustream_kernels::reduce::Reduce;
+use gpustream_kernels::reduce::Reduce as _;
 use gpustream_kernels::scan::Scan;
 use gpustream_timeline_view::perfetto;
 
@@ -255,8 +255,8 @@ fn everything_is_noted_at_your_line(device: &Device) -> Result<()> {
     globals.set_factors(&a, &[1, 2, 3, 4])?;
     globals.factors()?.download(&a)?;
     let floats = a.full(N, 1.0f32)?;
-    let (reduce, scan) = (Reduce::load(&device)?, Scan::load(&device)?);
-    for total in [reduce.sum(&a, &floats)?, reduce.max(&a, &floats)?, reduce.dot(&a, &floats, &floats)?] {
+    let scan = Scan::load(&device)?;
+    for total in [a.sum(&floats)?, a.max(&floats)?, a.dot(&floats, &floats)?] {
         assert!(a.download(&total)?[0] >= 1.0);
     }
     scan.inclusive(&a, &floats, &mut a.duplicate(&floats)?)?;
