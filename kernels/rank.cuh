@@ -14,6 +14,8 @@ struct Ranks {
     Bits numbers;
 
     GS_INLINE Bits of(Bits key) const {
+        // There are no 8-bit floats, and the two masks of an integer are equal.
+        if (sizeof(Bits) == 1) return (Bits)(key ^ order.if_clear);
         return (Bits)(key & (Bits)(Order<Bits>::top - 1)) > numbers ? (Bits)0 : order.rank(key);
     }
 };

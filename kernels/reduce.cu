@@ -235,8 +235,24 @@ GS_INLINE Moments<S> moments_of(const T* x, S) {
     return {S(Size), mean, squares};
 }
 
+// Joins what thread number `thread` has of n values.
+template <class Fold, class Value = typename Fold::Value>
+GS_INLINE Value fold_values(const Fold& fold, const Value* x, size_t n, size_t thread, size_t threads) {
+    Value value = fold.zero();
+    size_t i = thread;
+    for (; i < n && n - i > 7 * threads; i += 8 * threads) {
+        Value item[8];
+        GS_UNROLL
+        for (int b = 0; b < 8; ++b) item[b] = x[i + b * threads];
+        GS_UNROLL
+        for (int b = 0; b < 8; ++b) value = fold.join(value, item[b]);
+    }
+    for (; i < n; i += threads) value = fold.join(value, x[i]);
+    return value;
+}
+
 // How many elements of a segment, or of a row, one warp combines at most.
-constexpr size_t piece = 1024;
+constexpr size_t piece = 4096;
 
 // Where segments begin: at offsets, or every `width` elements.
 struct Segments {
@@ -296,66 +312,70 @@ GS_INLINE void fold_pieces(const Fold& fold, const T* x, size_t n, const Segment
                 tails[tile] = value;
             }
         };
-        // With many small segments each lane takes some of them.
-        const bool small = lanes > 1 && last - first >= lanes / 2;
-        for (size_t s = first + (small ? lane : 0); s <= last; s += small ? lanes : 1) {
-            const size_t from = segments.begin(s), to = segments.begin(s + 1);
-            const size_t a = from < begin ? begin : from, b = to < end ? to : end;
-            if (a >= b) continue;
-            if (small) {
+        // Each lane knows where one segment begins, and if most segments are short, it also combines it.
+        const bool is_short = lanes > 1 && last - first >= piece / 32;
+        for (size_t base = first; base <= last; base += lanes) {
+            const size_t own = segments.begin(gs::smaller(base + lane, segments.count));
+            const size_t behind = segments.begin(gs::smaller(base + lane + 1, segments.count));
+            if (is_short) {
+                const size_t a = own < begin ? begin : own, b = behind < end ? behind : end;
+                if (base + lane > last || a >= b) continue;
                 Value value = fold.of(x[a]);
                 for (size_t i = a + 1; i < b; ++i) value = fold.join(value, fold.of(x[i]));
-                write(s, from, to, value);
-            } else {
+                write(base + lane, own, behind, value);
+                continue;
+            }
+            for (gs::u32 source = 0; source < lanes && base + source <= last; ++source) {
+                const size_t from = gs::shfl(own, source), to = gs::shfl(behind, source);
+                const size_t a = from < begin ? begin : from, b = to < end ? to : end;
+                if (a >= b) continue;
                 const Value value = gs::warp_reduce(fold_share(fold, x + a, b - a, lane, lanes), join);
-                if (lane == 0) write(s, from, to, value);
+                if (lane == 0) write(base + source, from, to, value);
             }
         }
     }
 }
 
-// Combines what fold_pieces left of the segments that lie in several tiles. A thread takes a segment, and a warp takes one in
-// many tiles.
+// Combines what fold_pieces left of the segments that lie in several tiles. A lane takes a segment, or a warp if there are few
+// segments or many tiles.
 template <class Fold>
 GS_INLINE void join_pieces(const Fold& fold, const Segments& segments, const typename Fold::Value* heads,
                            const typename Fold::Value* tails, typename Fold::Value* out) {
     typedef typename Fold::Value Value;
     const auto join = [&](Value a, Value b) { return fold.join(a, b); };
-    constexpr size_t many = 32;
+    constexpr size_t many = 16;
     const gs::u32 lane = gs::lane(), lanes = gs::warp_lanes();
-    const size_t warps = gs::blocks_in_grid() * gs::warps_in_block(), each = gs::warp_size();
+    const size_t warps = gs::blocks_in_grid() * gs::warps_in_block();
     const size_t warp = gs::block_in_grid() * gs::warps_in_block() + gs::warp_in_block();
+    const size_t even = (segments.count + warps - 1) / warps, each = even < lanes ? even : lanes;
     const size_t rounds = (segments.count + each - 1) / each;
     for (size_t round = warp; round < rounds; round += warps) {
-        // A warp that is not full makes several turns, and its lanes make them together.
-        for (size_t turn = 0; turn < each; turn += lanes) {
-            const size_t s = round * each + turn + lane;
-            size_t first = 0, last = 0;
-            bool is_long = false;
-            if (turn + lane < each && s < segments.count) {
-                const size_t from = segments.begin(s), to = segments.begin(s + 1);
-                if (from >= to) {
-                    out[s] = fold.result(fold.zero());
-                } else {
-                    first = from / piece;
-                    last = (to - 1) / piece;
-                    is_long = lanes > 1 && last - first > many;
-                    if (first < last && !is_long) {
-                        Value value = tails[first];
-                        for (size_t t = first + 1; t <= last; ++t) value = fold.join(value, heads[t]);
-                        out[s] = fold.result(value);
-                    }
+        const size_t s = round * each + lane;
+        size_t first = 0, last = 0;
+        bool is_long = false;
+        if (lane < each && s < segments.count) {
+            const size_t from = segments.begin(s), to = segments.begin(s + 1);
+            if (from >= to) {
+                out[s] = fold.result(fold.zero());
+            } else {
+                first = from / piece;
+                last = (to - 1) / piece;
+                is_long = lanes > 1 && last - first > many;
+                if (first < last && !is_long) {
+                    Value value = tails[first];
+                    for (size_t t = first + 1; t <= last; ++t) value = fold.join(value, heads[t]);
+                    out[s] = fold.result(value);
                 }
             }
-            if (lanes == 1) continue;
-            for (gs::u32 source = 0; gs::any(is_long) && source < lanes; ++source) {
-                if (!gs::shfl((gs::u32)is_long, source)) continue;
-                const size_t begin = gs::shfl(first, source), end = gs::shfl(last, source);
-                Value value = lane == 0 ? tails[begin] : fold.zero();
-                for (size_t t = begin + 1 + lane; t <= end; t += lanes) value = fold.join(value, heads[t]);
-                value = gs::warp_reduce(value, join);
-                if (lane == source) out[s] = fold.result(value);
-            }
+        }
+        if (lanes == 1 || !gs::any(is_long)) continue;
+        for (gs::u32 source = 0; source < each; ++source) {
+            if (!gs::shfl((gs::u32)is_long, source)) continue;
+            const size_t begin = gs::shfl(first, source), end = gs::shfl(last, source);
+            Value value = lane == 0 ? tails[begin] : fold.zero();
+            value = fold.join(value, fold_values(fold, heads + begin + 1, end - begin, lane, lanes));
+            value = gs::warp_reduce(value, join);
+            if (lane == source) out[s] = fold.result(value);
         }
     }
 }
@@ -555,13 +575,13 @@ __global__ void moments_of_blocks(const S* __restrict__ partial, size_t blocks, 
     *variance = moments.squares / moments.count;
 }
 
-/// out[s] = sum of segment s, if it lies in one tile of 1024 elements. Of the others, heads[tile] and tails[tile] = their parts.
+/// out[s] = sum of segment s, if it lies in one tile of 4096 elements. Of the others, heads[tile] and tails[tile] = their parts.
 /// Segments begin at `offsets`, or every `width` elements.
 /// types: (T, S) = (float, float), (double, double), (gs::half, float), (gs::bfloat16, float), (unsigned char, gs::u64),
 ///                 (unsigned short, gs::u64), (unsigned int, gs::u64), (unsigned long long, gs::u64)
 /// optional: offsets
-/// requires: n <= len(x), segments + 1 <= len(offsets), 1 <= width, segments <= len(out), (n + 1023) / 1024 <= len(heads),
-///           (n + 1023) / 1024 <= len(tails)
+/// requires: n <= len(x), segments + 1 <= len(offsets), 1 <= width, segments <= len(out), (n + 4095) / 4096 <= len(heads),
+///           (n + 4095) / 4096 <= len(tails)
 template <class T, class S>
 __global__ void segment_sums(const T* __restrict__ x, size_t n, const gs::u64* __restrict__ offsets, size_t segments, size_t width,
                              S top, S* __restrict__ out, S* __restrict__ heads, S* __restrict__ tails) {
@@ -571,8 +591,8 @@ __global__ void segment_sums(const T* __restrict__ x, size_t n, const gs::u64* _
 /// out[s] = sum of segment s, if it lies in several tiles or is empty
 /// types: S = float, double, gs::u64
 /// optional: offsets
-/// requires: segments + 1 <= len(offsets), segments * width <= n, segments <= len(out), (n + 1023) / 1024 <= len(heads),
-///           (n + 1023) / 1024 <= len(tails)
+/// requires: segments + 1 <= len(offsets), segments * width <= n, segments <= len(out), (n + 4095) / 4096 <= len(heads),
+///           (n + 4095) / 4096 <= len(tails)
 template <class S>
 __global__ void segment_totals(const S* __restrict__ heads, const S* __restrict__ tails, size_t n,
                                const gs::u64* __restrict__ offsets, size_t segments, size_t width, S* __restrict__ out) {
@@ -581,7 +601,7 @@ __global__ void segment_totals(const S* __restrict__ heads, const S* __restrict_
 
 /// out[s] = the best of segment s: as `segment_sums`, with ranks in heads and tails
 /// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
-/// requires: n <= len(x), 1 <= width, segments <= len(out), (n + 1023) / 1024 <= len(heads), (n + 1023) / 1024 <= len(tails)
+/// requires: n <= len(x), 1 <= width, segments <= len(out), (n + 4095) / 4096 <= len(heads), (n + 4095) / 4096 <= len(tails)
 template <class Bits>
 __global__ void row_bests(const Bits* __restrict__ x, size_t n, size_t segments, size_t width, Bits if_set, Bits if_clear,
                           Bits numbers, Bits nothing, Bits* __restrict__ out, Bits* __restrict__ heads,
@@ -593,7 +613,7 @@ __global__ void row_bests(const Bits* __restrict__ x, size_t n, size_t segments,
 
 /// out[s] = the best of segment s, if it lies in several tiles or is empty
 /// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
-/// requires: segments * width <= n, segments <= len(out), (n + 1023) / 1024 <= len(heads), (n + 1023) / 1024 <= len(tails)
+/// requires: segments * width <= n, segments <= len(out), (n + 4095) / 4096 <= len(heads), (n + 4095) / 4096 <= len(tails)
 template <class Bits>
 __global__ void row_totals(const Bits* __restrict__ heads, const Bits* __restrict__ tails, size_t n, size_t segments,
                            size_t width, Bits if_set, Bits if_clear, Bits nothing, Bits* __restrict__ out) {

@@ -22,7 +22,7 @@ use bindings::{
 ///
 /// Each method returns new buffers, which the device writes in stream order, so you can go on before the result is there. You
 /// get the same bits in every run with the same device, lengths and offsets. No method needs more temporary memory than a
-/// few values per block (segments and rows: two for 1024 elements, columns: a few rows). An array is read once.
+/// few values per block (segments and rows: two for 4096 elements, columns: a few rows). An array is read once.
 ///
 /// We sum `f16` and `bf16` in `f32`, and integers in `i64` or `u64`, where they may wrap around. Minima and maxima skip NaN,
 /// like [`f32::min`]. They take −0 for smaller than 0.
@@ -82,15 +82,12 @@ pub trait Reduce {
     ) -> Result<Buffer<T::Sum>>;
 
     /// Computes the mean, and the variance: the mean of the squared distances from the mean. Reads the elements once, but loses
-    /// no digits if the mean is large (Chan, Golub and LeVeque 1983). Without elements both are NaN. For the variance of a
+    /// no digits if the mean is large (`reduce.cu` names the source). Without elements both are NaN. For the variance of a
     /// population of which you have a sample, multiply by `n / (n - 1)`.
     ///
     /// # Errors
     /// The errors of [`sum`](Self::sum).
-    fn mean_and_variance<T: Fractional>(
-        &self,
-        x: &(impl Input<T> + ?Sized),
-    ) -> Result<(Buffer<T::Sum>, Buffer<T::Sum>)>;
+    fn mean_and_variance<T: Fractional>(&self, x: &(impl Input<T> + ?Sized)) -> Result<[Buffer<T::Sum>; 2]>;
 
     /// Counts the elements that are not zero. −0 is zero, NaN is not.
     ///
@@ -156,7 +153,7 @@ pub trait Reduce {
     ) -> Result<Buffer<T>>;
 
     /// Sums segments: element `s` of the result is the sum of `x[offsets[s]..offsets[s + 1]]`, or 0 if that is empty. Segments may
-    /// have any lengths, also very different ones: we cut long ones into pieces of up to 1024 elements, always at the same
+    /// have any lengths, also very different ones: we cut long ones into pieces of up to 4096 elements, always at the same
     /// places. Offsets beyond the end count as the end. If they do not ascend, the sums are unspecified.
     ///
     /// # Errors
@@ -322,10 +319,7 @@ impl Reduce for Stream {
     }
 
     #[track_caller]
-    fn mean_and_variance<T: Fractional>(
-        &self,
-        x: &(impl Input<T> + ?Sized),
-    ) -> Result<(Buffer<T::Sum>, Buffer<T::Sum>)> {
+    fn mean_and_variance<T: Fractional>(&self, x: &(impl Input<T> + ?Sized)) -> Result<[Buffer<T::Sum>; 2]> {
         let Elements { values, count } = x.elements();
         let shape = Shape::of(self, &values)?;
         let kernels = kernels(self)?;
@@ -334,7 +328,7 @@ impl Reduce for Stream {
         kernels.block_moments(self, &shape.launch, &values, count, values.len(), &mut partial)?;
         let (mut mean, mut variance) = (self.alloc(1)?, self.alloc(1)?);
         kernels.moments_of_blocks(self, &shape.last, &partial, shape.blocks, &mut mean, &mut variance)?;
-        Ok((mean, variance))
+        Ok([mean, variance])
     }
 
     #[track_caller]
@@ -412,7 +406,7 @@ impl Reduce for Stream {
         let (mut heads, mut tails) = (self.alloc(tiles)?, self.alloc(tiles)?);
         kernels.row_bests(
             self,
-            &warps(self, tiles)?,
+            &warp_per_tile(self, x.len())?,
             &x,
             x.len(),
             rows,
@@ -427,7 +421,7 @@ impl Reduce for Stream {
         )?;
         kernels.row_totals(
             self,
-            &warps(self, rows.div_ceil(32))?,
+            &few_segments_per_warp(self, rows)?,
             &heads,
             &tails,
             x.len(),
@@ -495,7 +489,7 @@ impl Reduce for Stream {
 }
 
 /// How many elements of a segment one warp combines at most, as in `reduce.cu`.
-const PIECE: usize = 1024;
+const PIECE: usize = 4096;
 
 /// An array of so many bytes takes one block, because a second launch would take longer than the rest.
 const SMALL: usize = 256 << 10;
@@ -514,11 +508,14 @@ impl Shape {
             let (blocks, launch) = shares(stream, x.len())?;
             return Ok(Self { blocks, launch: launch(blocks), last: launch(1) });
         }
-        let last = Launch::new(1, 1024);
-        if x.len() * size_of::<T>() <= SMALL {
-            return Ok(Self { blocks: 1, launch: last, last });
+        let last = Launch::new(1, 512);
+        let bytes = x.len() * size_of::<T>();
+        if bytes <= SMALL {
+            let threads = (bytes / 64).next_power_of_two().clamp(128, 512) as u32;
+            return Ok(Self { blocks: 1, launch: Launch::new(1, threads), last });
         }
-        let blocks = (x.len().div_ceil(256 * 16)).min(8 * resident(stream));
+        // If there are several times as many blocks, it takes longer to find an index: each of them looks for its own.
+        let blocks = (x.len().div_ceil(256 * 16)).min(resident(stream));
         Ok(Self { blocks, launch: Launch::new(blocks as u32, 256), last })
     }
 }
@@ -555,15 +552,27 @@ impl ColumnShape {
     }
 }
 
-/// Returns a launch with one warp for each of `count` items, or as many as the device takes.
+/// Returns a launch with one warp for each tile of `n` elements.
 #[track_caller]
-fn warps(stream: &Stream, count: usize) -> Result<Launch> {
+fn warp_per_tile(stream: &Stream, n: usize) -> Result<Launch> {
     if Form::of(stream.device()) == Form::Shares {
-        let (blocks, launch) = shares(stream, count * PIECE)?;
+        let (blocks, launch) = shares(stream, n)?;
         return Ok(launch(blocks));
     }
     let warps = 256 / stream.device().info().warp_size.max(1) as usize;
-    Ok(Launch::new(count.div_ceil(warps).clamp(1, i32::MAX as usize) as u32, 256))
+    let blocks = n.div_ceil(PIECE).div_ceil(warps).clamp(1, i32::MAX as usize);
+    Ok(Launch::new(blocks as u32, 256))
+}
+
+/// Returns a launch that shares `count` segments among its warps.
+#[track_caller]
+fn few_segments_per_warp(stream: &Stream, count: usize) -> Result<Launch> {
+    if Form::of(stream.device()) == Form::Shares {
+        let (blocks, launch) = shares(stream, count)?;
+        return Ok(launch(blocks));
+    }
+    let warps = 256 / stream.device().info().warp_size.max(1) as usize;
+    Ok(Launch::new(count.div_ceil(warps).clamp(1, 4 * resident(stream)) as u32, 256))
 }
 
 #[track_caller]
@@ -692,7 +701,7 @@ fn segments<T: Reducible>(
     let (mut heads, mut tails) = (stream.alloc(tiles)?, stream.alloc(tiles)?);
     kernels.segment_sums(
         stream,
-        &warps(stream, tiles)?,
+        &warp_per_tile(stream, x.len())?,
         &x,
         x.len(),
         offsets,
@@ -703,7 +712,7 @@ fn segments<T: Reducible>(
         &mut heads,
         &mut tails,
     )?;
-    let launch = warps(stream, count.div_ceil(32))?;
+    let launch = few_segments_per_warp(stream, count)?;
     kernels.segment_totals(stream, &launch, &heads, &tails, x.len(), offsets, count, width, seen)?;
     Ok(sums)
 }

@@ -17,6 +17,10 @@
 // goes on with the next digit of these elements alone. If equal elements are still too many after the last digit, their places
 // are the next digits. So each input takes a fixed number of rounds at most, and is read as often.
 //
+// If k is larger than what a block can sort, all blocks together find the rank of number k, in the same way: digit by digit, with
+// the counters in memory and a launch for each step. Then they copy the elements that come before it in the order of their places, as
+// many of the equal ones as are needed, and runs of these few elements are sorted and merged.
+//
 // The first key has the largest rank (rank.cuh). NaN has rank 0, so it comes last in both directions.
 #include <gpustream/kernel.cuh>
 
@@ -73,7 +77,7 @@ struct Digit {
 // The block's shared memory.
 template <class Rank>
 struct Shared {
-    Item<Rank> item[room];
+    Item<Rank> item[room + 1];
     gs::u32 count[digits];
     gs::u32 found;
     Digit digit;
@@ -117,25 +121,51 @@ struct Counter {
     }
 };
 
-// Calls visit(rank, place) for begin <= place < end.
-template <class Rank, class Bits, class Visit>
-GS_INLINE void for_each_rank(const Bits* x, size_t begin, size_t end, Ranks<Bits> ranks, Visit visit) {
-    constexpr int batch = 4;
-    const size_t step = gs::threads_in_block();
-    size_t i = begin + gs::thread_in_block();
-    for (; i < end && end - i > (batch - 1) * step; i += batch * step) {
-        Bits key[batch];
-        GS_UNROLL
-        for (int b = 0; b < batch; ++b) key[b] = x[i + b * step];
-        GS_UNROLL
-        for (int b = 0; b < batch; ++b) visit((Rank)ranks.of(key[b]), (gs::u32)(i + b * step));
+// Calls visit(key, lane) for the keys of a pack. This is a loop that finds them by shifts, because an array in registers has no
+// address, and because the code of all visits together would be large.
+template <class Bits, class Visit>
+GS_INLINE void for_each_key(const gs::Pack<Bits>& pack, Visit visit) {
+    constexpr int bits = 8 * sizeof(Bits), lanes = gs::pack_size<Bits>();
+    gs::u64 word[2];
+    GS_MEMCPY_(word, &pack, 16);
+    for (int lane = 0; lane < lanes; ++lane) {
+        visit((Bits)word[0], lane);
+        word[0] = bits == 64 ? word[1] : word[0] >> (bits % 64) | word[1] << ((64 - bits) % 64);
+        word[1] >>= bits % 64;
     }
-    for (; i < end; i += step) visit((Rank)ranks.of(x[i]), (gs::u32)i);
+}
+
+// Calls visit(rank, place) for begin <= place < end, with `batch` packs under way at once.
+template <class Rank, int batch, class Bits, class Visit>
+GS_INLINE void for_each_rank(const Bits* x, size_t begin, size_t end, Ranks<Bits> ranks, Visit visit) {
+    constexpr int lanes = gs::pack_size<Bits>();
+    if (begin >= end) return;
+    const size_t step = gs::threads_in_block(), n = end - begin;
+    const size_t head = gs::smaller(gs::to_boundary(x + begin), n), packs = (n - head) / lanes, whole = packs * lanes;
+    const size_t first = begin + head;
+    const auto visit_pack = [&](const gs::Pack<Bits>& pack, size_t i) {
+        for_each_key(pack, [&](Bits key, int lane) { visit((Rank)ranks.of(key), (gs::u32)(i + lane)); });
+    };
+    size_t p = gs::thread_in_block();
+    for (; p < packs && packs - p > (batch - 1) * step; p += batch * step) {
+        gs::Pack<Bits> pack[batch];
+        GS_UNROLL
+        for (int b = 0; b < batch; ++b) pack[b] = gs::load_wide(x + first + (p + b * step) * lanes);
+        GS_UNROLL
+        for (int b = 0; b < batch; ++b) visit_pack(pack[b], first + (p + b * step) * lanes);
+    }
+    for (; p < packs; p += step) visit_pack(gs::load_wide(x + first + p * lanes), first + p * lanes);
+    for (size_t r = gs::thread_in_block(); r < n - whole; r += step) {
+        const size_t i = begin + (r < head ? r : whole + r);
+        visit((Rank)ranks.of(x[i]), (gs::u32)i);
+    }
 }
 
 // Finds a bound that takes at least k items, and no more than there is room for.
 template <class Rank, class Bits>
 GS_INLINE Bound<Rank> exact_bound(const Bits* x, gs::u32 n, Ranks<Bits> ranks, gs::u32 k, Shared<Rank>& shared) {
+    // With more of them, two blocks of 512 threads would not have enough registers.
+    constexpr int few = sizeof(Bits) == 4 ? 2 : 1;
     gs::u32 need = k;
     Rank rank = 0, known = 0;
     for (int left = 8 * sizeof(Bits); left > 0;) {
@@ -143,7 +173,7 @@ GS_INLINE Bound<Rank> exact_bound(const Bits* x, gs::u32 n, Ranks<Bits> ranks, g
         left -= width;
         const gs::u32 mask = (1u << width) - 1;
         Counter counter(shared.count);
-        for_each_rank<Rank>(x, 0, n, ranks, [&](Rank other, gs::u32) {
+        for_each_rank<Rank, few>(x, 0, n, ranks, [&](Rank other, gs::u32) {
             if ((other & known) == rank) counter.add((gs::u32)(other >> left) & mask);
         });
         counter.flush();
@@ -164,7 +194,7 @@ GS_INLINE Bound<Rank> exact_bound(const Bits* x, gs::u32 n, Ranks<Bits> ranks, g
         const gs::u32 mask = (1u << width) - 1;
         const size_t last = (size_t)(gs::u32)~place + 1;
         Counter counter(shared.count);
-        for_each_rank<Rank>(x, ~place & fixed, gs::smaller(n, last), ranks, [&](Rank other, gs::u32 at) {
+        for_each_rank<Rank, few>(x, ~place & fixed, gs::smaller(n, last), ranks, [&](Rank other, gs::u32 at) {
             if (other == rank) counter.add(~at >> left & mask);
         });
         counter.flush();
@@ -230,8 +260,8 @@ GS_INLINE gs::u32 collect(const Bits* x, gs::u32 n, Ranks<Bits> ranks, Bound<Ran
     const gs::u32 thread = gs::thread_in_block(), threads = gs::threads_in_block();
     if (thread == 0) shared.found = 0;
     __syncthreads();
-    const auto offer = [&](size_t i) {
-        const Rank rank = ranks.of(x[i]);
+    const auto offer = [&](Bits key, size_t i) {
+        const Rank rank = ranks.of(key);
         if (!bound.takes(rank, (gs::u32)i)) return;
         const gs::u32 at = gs::shared_add(&shared.found, 1u);
         if (at < room) shared.item[at] = Item<Rank>{rank, (gs::u32)i};
@@ -245,7 +275,7 @@ GS_INLINE gs::u32 collect(const Bits* x, gs::u32 n, Ranks<Bits> ranks, Bound<Ran
             if (rank > most) most = rank;
         }
         if (most < bound.rank) return;
-        for (int lane = 0; lane < lanes; ++lane) offer(i + lane);
+        for_each_key(pack, [&](Bits key, int lane) { offer(key, i + lane); });
     };
     const size_t head = gs::smaller(gs::to_boundary(x), n), packs = (n - head) / lanes, whole = packs * lanes;
     const volatile gs::u32* found = &shared.found;
@@ -258,7 +288,10 @@ GS_INLINE gs::u32 collect(const Bits* x, gs::u32 n, Ranks<Bits> ranks, Bound<Ran
         for (int b = 0; b < batch; ++b) offer_pack(pack[b], head + (p + b * (size_t)threads) * lanes);
     }
     for (; p < packs && *found <= room; p += threads) offer_pack(gs::load_wide(x + head + p * lanes), head + p * lanes);
-    for (size_t r = thread; r < n - whole; r += threads) offer(r < head ? r : whole + r);
+    for (size_t r = thread; r < n - whole; r += threads) {
+        const size_t i = r < head ? r : whole + r;
+        offer(x[i], i);
+    }
     __syncthreads();
     const gs::u32 result = shared.found;
     __syncthreads();
@@ -301,7 +334,12 @@ GS_INLINE void sort_items(Shared<Rank>& shared, gs::u32 count) {
 template <class Rank, class Bits>
 GS_INLINE void first_items(const Bits* x, gs::u32 n, Ranks<Bits> ranks, gs::u32 k, gs::u32 step, Shared<Rank>& shared) {
     Bound<Rank> bound{0, ~0u};
-    if (n > 256 && n / 2 > k && k <= groups * gs::threads_in_block()) {
+    const bool has_groups = n > 256 && n / 2 > k && k <= groups * gs::threads_in_block();
+    if (has_groups || n > room) {
+        for (gs::u32 d = gs::thread_in_block(); d < digits; d += gs::threads_in_block()) shared.count[d] = 0;
+        __syncthreads();
+    }
+    if (has_groups) {
         bound.rank = bound_of_maxima(x, n, ranks, k, step, shared);
     }
     gs::u32 found = collect(x, n, ranks, bound, shared);
@@ -311,6 +349,7 @@ GS_INLINE void first_items(const Bits* x, gs::u32 n, Ranks<Bits> ranks, gs::u32 
 
 #if defined(GS_CPU)
 // The same with one thread: items that may be among the first gather until there is no room, and then the first k of them stay.
+// If k is all the room, there must be a place for one more.
 template <class Rank, class Bits>
 GS_INLINE void first_items_alone(const Bits* x, gs::u32 n, Ranks<Bits> ranks, gs::u32 k, Item<Rank>* item) {
     constexpr gs::u32 strip = 64;
@@ -358,7 +397,7 @@ GS_INLINE size_t kept(size_t n, size_t window, size_t keep) {
 ///           1 <= window, window <= 4294967295, 1 <= keep, keep <= 2048, keep <= window, 1 <= step,
 ///           rows * ((n + window - 1) / window) * keep <= len(values), rows * ((n + window - 1) / window) * keep <= len(index)
 template <class Bits>
-__global__ void top_parts(const Bits* __restrict__ x, const gs::u32* __restrict__ index_of, const gs::u64* __restrict__ count,
+__global__ void __launch_bounds__(512, 2) top_parts(const Bits* __restrict__ x, const gs::u32* __restrict__ index_of, const gs::u64* __restrict__ count,
                           size_t rows, size_t stride, size_t n, size_t window, unsigned int keep, Bits if_set, Bits if_clear,
                           Bits numbers, unsigned int step, Bits* __restrict__ values, gs::u32* __restrict__ index,
                           gs::u64* __restrict__ left) {
@@ -368,8 +407,6 @@ __global__ void top_parts(const Bits* __restrict__ x, const gs::u32* __restrict_
     const size_t parts = (n + window - 1) / window, total = live(n, count);
     const gs::u32 thread = gs::thread_in_block(), threads = gs::threads_in_block();
     if (left && gs::thread_in_grid() == 0) *left = kept(total, window, keep);
-    for (gs::u32 d = thread; d < digits; d += threads) shared.count[d] = 0;
-    __syncthreads();
     GS_FOR_EACH_TILE(part, rows * parts) {
         const size_t row = part / parts, begin = (part - row * parts) * window;
         if (begin >= total) continue;
@@ -426,6 +463,158 @@ __global__ void merge_runs(const Bits* __restrict__ x, const gs::u32* __restrict
         if (at < keep) {
             values[row * room + of / 2 * keep + at] = key;
             index[row * room + of / 2 * keep + at] = index_of[row * stride + i];
+        }
+    }
+}
+
+/// Counts how often each value of a digit occurs in each part of the rows, among the elements that have the known digits.
+/// known[3 * row ..]: see `choose`.
+/// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
+/// optional: count
+/// requires: n <= stride, rows * stride <= len(x), 1 <= len(count), 1 <= window, shift <= 63, 3 * rows <= len(known),
+///           2048 * rows <= len(counters)
+template <class Bits>
+__global__ void count_digits(const Bits* __restrict__ x, const gs::u64* __restrict__ count, size_t rows, size_t stride, size_t n,
+                             size_t window, Bits if_set, Bits if_clear, Bits numbers, unsigned int shift,
+                             const gs::u64* __restrict__ known, gs::u32* __restrict__ counters) {
+    __shared__ gs::u32 shared[digits];
+    const Ranks<Bits> ranks{{if_set, if_clear}, numbers};
+    const size_t parts = (n + window - 1) / window, total = live(n, count);
+    const gs::u32 thread = gs::thread_in_block(), threads = gs::threads_in_block();
+    GS_FOR_EACH_TILE(part, rows * parts) {
+        const size_t row = part / parts, begin = (part - row * parts) * window;
+        if (begin >= total) continue;
+        for (gs::u32 d = thread; d < digits; d += threads) shared[d] = 0;
+        __syncthreads();
+        const Bits rank = (Bits)known[3 * row], bits = (Bits)known[3 * row + 1];
+        Counter counter(shared);
+        for_each_rank<Bits, 4>(x + row * stride, begin, gs::smaller(begin + window, total), ranks, [&](Bits other, gs::u32) {
+            if ((Bits)(other & bits) == rank) counter.add((gs::u32)(other >> shift) & (digits - 1));
+        });
+        counter.flush();
+        __syncthreads();
+        for (gs::u32 d = thread; d < digits; d += threads) {
+            if (shared[d]) gs::atomic_add(counters + row * digits + d, shared[d]);
+        }
+        __syncthreads();
+    }
+}
+
+/// Chooses the digit of number k in each row, adds it to what is known, and clears the counters. `kth` gets the key of the rank.
+/// known[3 * row ..] = the rank's known digits, their bits, and what k is among the elements that have them; all zero at first.
+/// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
+/// optional: count, kth
+/// requires: 1 <= len(count), shift <= 63, 3 * rows <= len(known), 2048 * rows <= len(counters), rows <= len(kth)
+template <class Bits>
+__global__ void choose(const gs::u64* __restrict__ count, size_t rows, size_t n, size_t k, unsigned int shift,
+                       unsigned int first, Bits if_set, Bits if_clear, Bits numbers, gs::u64* __restrict__ known,
+                       gs::u32* __restrict__ counters, Bits* __restrict__ kth) {
+    __shared__ Shared<gs::u32> shared;
+    const Order<Bits> order{if_set, if_clear};
+    GS_FOR_EACH_TILE(row, rows) {
+        for (gs::u32 d = gs::thread_in_block(); d < digits; d += gs::threads_in_block()) {
+            shared.count[d] = counters[row * digits + d];
+            counters[row * digits + d] = 0;
+        }
+        __syncthreads();
+        const gs::u32 need = (gs::u32)(first ? gs::smaller(k, live(n, count)) : (size_t)known[3 * row + 2]);
+        if (gs::thread_in_block() == 0) shared.digit = Digit{0, 0, 0};
+        __syncthreads();
+        const Digit digit = choose_digit(shared, need);
+        if (gs::thread_in_block() == 0) {
+            gs::u64* own = known + 3 * row;
+            const Bits rank = (Bits)(own[0] | (gs::u64)digit.value << shift);
+            own[0] = rank;
+            own[1] |= (gs::u64)(digits - 1) << shift;
+            own[2] = need - digit.above;
+            // Floats with rank 0 are NaN, and this is one.
+            const bool is_nan = rank == 0 && numbers != (Bits)~(Bits)0;
+            if (kth) kth[row] = is_nan ? (Bits)(numbers | numbers >> 1) : order.key(rank);
+        }
+        __syncthreads();
+    }
+}
+
+/// Counts the elements of each part that come before number k and that are equal to it: tallies[2 * part ..].
+/// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
+/// optional: count
+/// requires: n <= stride, rows * stride <= len(x), 1 <= len(count), 1 <= window, 3 * rows <= len(known),
+///           2 * rows * ((n + window - 1) / window) <= len(tallies)
+template <class Bits>
+__global__ void count_kept(const Bits* __restrict__ x, const gs::u64* __restrict__ count, size_t rows, size_t stride, size_t n,
+                           size_t window, Bits if_set, Bits if_clear, Bits numbers, const gs::u64* __restrict__ known,
+                           gs::u32* __restrict__ tallies) {
+    const Ranks<Bits> ranks{{if_set, if_clear}, numbers};
+    const size_t parts = (n + window - 1) / window, total = live(n, count);
+    GS_FOR_EACH_TILE(part, rows * parts) {
+        const size_t row = part / parts, begin = gs::smaller((part - row * parts) * window, total);
+        const Bits rank = (Bits)known[3 * row];
+        gs::u32 above = 0, equal = 0;
+        for_each_rank<Bits, 4>(x + row * stride, begin, gs::smaller(begin + window, total), ranks, [&](Bits other, gs::u32) {
+            above += other > rank;
+            equal += other == rank;
+        });
+        above = gs::block_reduce(above, gs::Sum());
+        equal = gs::block_reduce(equal, gs::Sum());
+        if (gs::thread_in_block() == 0) {
+            tallies[2 * part] = above;
+            tallies[2 * part + 1] = equal;
+        }
+    }
+}
+
+/// Copies the first k elements of each row, in the order of their places.
+/// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
+/// optional: count, left
+/// requires: n <= stride, rows * stride <= len(x), 1 <= len(count), 1 <= window, 3 * rows <= len(known), 1 <= len(left),
+///           2 * rows * ((n + window - 1) / window) <= len(tallies), rows * k <= len(values), rows * k <= len(index)
+template <class Bits>
+__global__ void copy_kept(const Bits* __restrict__ x, const gs::u64* __restrict__ count, size_t rows, size_t stride, size_t n,
+                          size_t window, size_t k, Bits if_set, Bits if_clear, Bits numbers,
+                          const gs::u64* __restrict__ known, const gs::u32* __restrict__ tallies,
+                          Bits* __restrict__ values, gs::u32* __restrict__ index, gs::u64* __restrict__ left) {
+    constexpr int items = 8;
+    const Ranks<Bits> ranks{{if_set, if_clear}, numbers};
+    const size_t parts = (n + window - 1) / window, total = live(n, count);
+    const gs::u32 thread = gs::thread_in_block(), threads = gs::threads_in_block();
+    if (left && gs::thread_in_grid() == 0) *left = gs::smaller(k, total);
+    GS_FOR_EACH_TILE(part, rows * parts) {
+        const size_t row = part / parts, begin = gs::smaller((part - row * parts) * window, total);
+        const size_t end = gs::smaller(begin + window, total);
+        const Bits rank = (Bits)known[3 * row];
+        const gs::u64 need = known[3 * row + 2];
+        // The numbers of elements above and equal before this part, in the two halves of a word.
+        gs::u64 before = 0;
+        for (size_t p = row * parts + thread; p < part; p += threads) {
+            before += (gs::u64)tallies[2 * p] << 32 | tallies[2 * p + 1];
+        }
+        before = gs::block_reduce(before, gs::Sum());
+        for (size_t tile = begin; tile < end; tile += (size_t)threads * items) {
+            const size_t first = tile + (size_t)thread * items;
+            Bits key[items];
+            gs::u64 mine = 0;
+            GS_UNROLL
+            for (int j = 0; j < items; ++j) {
+                if (first + j >= end) continue;
+                key[j] = x[row * stride + first + j];
+                const Bits other = ranks.of(key[j]);
+                mine += (gs::u64)(other > rank) << 32 | (gs::u64)(other == rank);
+            }
+            const gs::BlockScan<gs::u64> scan = gs::block_scan(mine, (gs::u64)0, gs::Sum());
+            gs::u64 at = before + scan.before;
+            before += scan.total;
+            if (mine == 0) continue;
+            GS_UNROLL
+            for (int j = 0; j < items; ++j) {
+                if (first + j >= end) continue;
+                const Bits other = ranks.of(key[j]);
+                const gs::u64 above = at >> 32, equal = at & 0xffffffffu, place = above + (equal < need ? equal : need);
+                if ((other > rank || (other == rank && equal < need)) && place < k) {
+                    values[row * k + place] = key[j];
+                    index[row * k + place] = (gs::u32)(first + j);
+                }
+                at += (gs::u64)(other > rank) << 32 | (gs::u64)(other == rank);
+            }
         }
     }
 }

@@ -16,11 +16,14 @@ use crate::rank::{Ranked, Ranks, first_is_largest};
 mod bindings {
     gpustream::include_kernels!("top_k");
 }
-use bindings::{HasMergeRuns, HasTopParts, Kernels};
+use bindings::{HasChoose, HasCopyKept, HasCountDigits, HasCountKept, HasMergeRuns, HasTopParts, Kernels};
 
 /// How many elements a block can sort, and how many of them it can find without sorting all.
 const ROOM: usize = 2048;
 const MOST: usize = ROOM / 2;
+
+/// How many values a digit of a rank has in the kernels.
+const DIGITS: usize = 1 << 11;
 
 /// The first elements of an order.
 ///
@@ -29,9 +32,9 @@ const MOST: usize = ROOM / 2;
 /// 0 in [`Order::Ascending`].
 ///
 /// For k up to 1024 the array is read once, and perhaps a second time in part. If very many elements are equal, or the input
-/// was made to be slow, each part of it is read up to twelve times. The temporaries are small. For larger k we sort runs of 2048
-/// elements and merge them, so this takes about as long as a sort, and temporary memory for two copies of the keys and their
-/// indices.
+/// was made to be slow, each part of it is read up to twelve times. The temporaries are small. For larger k a GPU reads the array
+/// four to eight times (two more than an element has digits of 11 bits), and then sorts the k elements. If k is more than half of the
+/// elements, and on the CPU, we sort them all. That takes temporary memory for two copies of what is sorted and its indices.
 pub trait TopK {
     /// Finds the `k` largest elements and their indices.
     ///
@@ -49,8 +52,8 @@ pub trait TopK {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are fewer than `k` elements, or more than
-    /// 2³² of them. The errors of [`Stream::alloc`] and of launches.
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are fewer than `k` elements, or 2³² of them
+    /// or more. The errors of [`Stream::alloc`] and of launches.
     fn top_k<T: Selectable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
@@ -103,8 +106,19 @@ pub trait TopK {
 }
 
 /// Element types that [`TopK`] takes: those of [`Key`](crate::Key).
-pub trait Selectable: Ranked<Bits: HasTopParts + HasMergeRuns> {}
-impl<T: Ranked<Bits: HasTopParts + HasMergeRuns>> Selectable for T {}
+pub trait Selectable: Ranked<Bits: SelectKernels> {}
+impl<T: Ranked<Bits: SelectKernels>> Selectable for T {}
+
+/// Integers that stand for keys.
+#[doc(hidden)]
+pub trait SelectKernels:
+    HasTopParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept
+{
+}
+impl<B: HasTopParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept> SelectKernels
+    for B
+{
+}
 
 impl TopK for Stream {
     #[track_caller]
@@ -138,11 +152,7 @@ impl TopK for Stream {
         let elements = x.elements();
         let k = k.min(elements.values.len());
         let first = first(self, "top_k_counted", &elements, 1, k, order)?;
-        let count = match first.count {
-            Some(count) => count,
-            None => self.full(1, k as u64)?,
-        };
-        let count = Arc::new(count);
+        let count = Arc::new(first.count);
         Ok((Counted::sharing(first.values, count.clone())?, Counted::sharing(first.indices, count)?))
     }
 
@@ -165,6 +175,13 @@ impl TopK for Stream {
             return Err(mismatch("kth", "element number 0: count from 1, which is the first".to_owned()));
         }
         let elements = Elements { values: x.view(), count: None };
+        if k > MOST && k <= elements.values.len() && Form::of(self.device()) == Form::Blocks {
+            let kernels = self.device().extension(Kernels::load)?;
+            let rounds = Rounds { kernels: &kernels, rows: 1, k, ranks: first_is_largest::<T>(order) };
+            let mut kth = self.alloc(1)?;
+            rounds.rank_of_kth(self, &Row::new(&elements, 1)?, Some(&mut kth))?;
+            return Ok(kth);
+        }
         let first = first(self, "kth", &elements, 1, k, order)?;
         let mut kth = self.alloc(1)?;
         self.copy(&first.values.slice(k - 1..)?, &mut kth)?;
@@ -172,11 +189,11 @@ impl TopK for Stream {
     }
 }
 
-/// The first elements of rows, and how many there are if only the device knows.
+/// The first elements of rows, and how many there are, if there is one row.
 struct First<T> {
     values: Buffer<T>,
     indices: Buffer<u32>,
-    count: Option<Buffer<u64>>,
+    count: Buffer<u64>,
 }
 
 #[track_caller]
@@ -196,20 +213,26 @@ fn first<T: Selectable>(
             format!("{rows} rows of {n} elements: give a view with a multiple of {rows}"),
         ));
     }
-    if k > row && rows > 0 || row as u64 > 1 << 32 {
+    if k > row && rows > 0 || u32::try_from(row).is_err() {
         return Err(mismatch(
             call,
-            format!("the first {k} of {row} elements: there must be {k} at least and 2³² at most"),
+            format!("the first {k} of {row} elements: there must be {k} at least and fewer than 2³²"),
         ));
     }
     if rows * k == 0 {
-        let count = x.count.map(|_| stream.zeros(1)).transpose()?;
-        return Ok(First { values: stream.alloc(0)?, indices: stream.alloc(0)?, count });
+        return Ok(First { values: stream.alloc(0)?, indices: stream.alloc(0)?, count: stream.zeros(1)? });
     }
     let kernels = stream.device().extension(Kernels::load)?;
     let rounds = Rounds { kernels: &kernels, rows, k, ranks: first_is_largest::<T>(order) };
-    let keys = Row { keys: x.values.cast()?, indices: None, count: x.count, stride: row, len: row };
-    if k > MOST { rounds.merges(stream, &keys) } else { rounds.parts(stream, &keys) }
+    let keys = Row::new(x, rows)?;
+    if k <= MOST {
+        return rounds.parts(stream, &keys);
+    }
+    if k > row / 2 || Form::of(stream.device()) == Form::Shares {
+        return rounds.merges(stream, &keys);
+    }
+    let kept = rounds.keep(stream, &keys)?;
+    rounds.merges(stream, &kept.row()?)
 }
 
 /// What stays the same from round to round.
@@ -229,9 +252,19 @@ struct Row<'a, T: Selectable> {
     len: usize,
 }
 
+impl<'a, T: Selectable> Row<'a, T> {
+    #[track_caller]
+    fn new(x: &Elements<'a, T>, rows: usize) -> Result<Self> {
+        let len = x.values.len() / rows;
+        Ok(Self { keys: x.values.cast()?, indices: None, count: x.count, stride: len, len })
+    }
+}
+
 /// What a round left.
 struct Round<T> {
     first: First<T>,
+    /// Whether only the device knows how many elements there are.
+    is_counted: bool,
     stride: usize,
     len: usize,
 }
@@ -242,7 +275,7 @@ impl<T: Selectable> Round<T> {
         Ok(Row {
             keys: self.first.values.cast()?,
             indices: Some(self.first.indices.view()),
-            count: self.first.count.as_ref().map(Buffer::view),
+            count: self.is_counted.then(|| self.first.count.view()),
             stride: self.stride,
             len: self.len,
         })
@@ -253,17 +286,73 @@ impl<T: Selectable> Rounds<'_, T> {
     /// Finds up to [`MOST`] elements of each row, by parts of parts.
     #[track_caller]
     fn parts(&self, stream: &Stream, row: &Row<'_, T>) -> Result<First<T>> {
-        let Round { first, len, .. } = self.part(stream, row, self.window(stream, row.len)?)?;
-        let mut round = Round { first, stride: 0, len };
-        loop {
-            let parts = round.first.values.len() / self.rows / self.k;
-            if parts == 1 {
-                return Ok(round.first);
-            }
-            round.stride = parts * self.k;
+        let mut round = self.part(stream, row, self.window(stream, row.len)?)?;
+        // One part leaves `k` elements.
+        while round.stride > self.k {
             let window = self.window(stream, round.len)?;
             round = self.part(stream, &round.row()?, window)?;
         }
+        Ok(round.first)
+    }
+
+    /// Finds the rank of number `k` in each row, digit by digit, and the elements' keys if you give a buffer. Returns what is known
+    /// of each row, for `copy_kept`.
+    #[track_caller]
+    fn rank_of_kth(
+        &self,
+        stream: &Stream,
+        row: &Row<'_, T>,
+        mut kth: Option<&mut Buffer<T>>,
+    ) -> Result<Buffer<u64>> {
+        let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
+        let count = row.count.as_ref().map(|count| count as _);
+        let window = self.short_window(stream, row.len)?;
+        let (mut known, mut counters) = (stream.zeros(3 * self.rows)?, stream.zeros(DIGITS * self.rows)?);
+        let bits = 8 * size_of::<T>() as u32;
+        let digits = bits.div_ceil(DIGITS.ilog2());
+        for digit in 0..digits {
+            // The last digit may overlap with the one before it: all its bits that are known are the same then.
+            let shift = bits.saturating_sub((digit + 1) * DIGITS.ilog2());
+            let blocks = (self.rows * row.len.div_ceil(window)).min(i32::MAX as usize) as u32;
+            #[rustfmt::skip]
+            self.kernels.count_digits(
+                stream, &Launch::new(blocks, 512), &row.keys, count, self.rows, row.stride, row.len, window, if_set, if_clear,
+                numbers, shift, &known, &mut counters,
+            )?;
+            let mut kth = kth.as_mut().map(|kth| kth.cast_mut::<T::Bits>()).transpose()?;
+            #[rustfmt::skip]
+            self.kernels.choose(
+                stream, &Launch::new(self.rows.min(i32::MAX as usize) as u32, 512), count, self.rows, row.len, self.k, shift,
+                u32::from(digit == 0), if_set, if_clear, numbers, &mut known, &mut counters,
+                kth.as_mut().map(|kth| kth as _),
+            )?;
+        }
+        Ok(known)
+    }
+
+    /// Copies the first `k` elements of each row, in the order of their places.
+    #[track_caller]
+    fn keep(&self, stream: &Stream, row: &Row<'_, T>) -> Result<Round<T>> {
+        let known = self.rank_of_kth(stream, row, None)?;
+        let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
+        let count = row.count.as_ref().map(|count| count as _);
+        let window = self.short_window(stream, row.len)?;
+        let parts = self.rows * row.len.div_ceil(window);
+        let launch = Launch::new(parts.min(i32::MAX as usize) as u32, 512);
+        let mut tallies = stream.alloc(2 * parts)?;
+        #[rustfmt::skip]
+        self.kernels.count_kept(
+            stream, &launch, &row.keys, count, self.rows, row.stride, row.len, window, if_set, if_clear, numbers, &known,
+            &mut tallies,
+        )?;
+        let mut first = self.room(stream, self.k)?;
+        #[rustfmt::skip]
+        self.kernels.copy_kept(
+            stream, &launch, &row.keys, count, self.rows, row.stride, row.len, window, self.k, if_set, if_clear, numbers,
+            &known, &tallies, &mut first.values.cast_mut::<T::Bits>()?, &mut first.indices,
+            Some(&mut first.count),
+        )?;
+        Ok(Round { first, is_counted: row.count.is_some(), stride: self.k, len: self.k })
     }
 
     /// Sorts runs of up to [`ROOM`] elements and merges them.
@@ -293,14 +382,24 @@ impl<T: Selectable> Rounds<'_, T> {
         Ok(if parts == 1 { len.min(u32::MAX as usize) } else { len.div_ceil(parts).next_multiple_of(64) })
     }
 
+    /// Returns how many elements a part has if it leaves next to nothing, so that more of them do no harm.
+    #[track_caller]
+    fn short_window(&self, stream: &Stream, len: usize) -> Result<usize> {
+        Ok(self.window(stream, len)?.div_ceil(4).next_multiple_of(64).max(8 * ROOM))
+    }
+
     /// Finds the first elements of each part with `window` elements.
     #[track_caller]
     fn part(&self, stream: &Stream, row: &Row<'_, T>, window: usize) -> Result<Round<T>> {
         let keep = self.k.min(window);
         let parts = row.len.div_ceil(window);
-        let mut first = self.room(stream, row, parts * keep)?;
+        let mut first = self.room(stream, parts * keep)?;
         let threads = match Form::of(stream.device()) {
-            Form::Blocks => (window / 4).next_power_of_two().clamp(64, 512) as u32,
+            // If there are many parts, small blocks do more in all, because fewer threads wait at each barrier.
+            Form::Blocks => {
+                let is_many = self.rows * parts > 8 * stream.device().info().multiprocessors as usize;
+                (window / 8).next_power_of_two().clamp(32, if is_many { 256 } else { 512 }) as u32
+            }
             Form::Shares => 1,
         };
         let blocks = (self.rows * parts).min(i32::MAX as usize) as u32;
@@ -325,9 +424,14 @@ impl<T: Selectable> Rounds<'_, T> {
             step as u32,
             &mut first.values.cast_mut::<T::Bits>()?,
             &mut first.indices,
-            first.count.as_mut().map(|count| count as _),
+            Some(&mut first.count),
         )?;
-        Ok(Round { first, stride: parts * keep, len: kept(row.len, window, keep) })
+        Ok(Round {
+            first,
+            is_counted: row.count.is_some(),
+            stride: parts * keep,
+            len: kept(row.len, window, keep),
+        })
     }
 
     /// Merges runs of `run` elements, two at a time.
@@ -335,7 +439,7 @@ impl<T: Selectable> Rounds<'_, T> {
     fn merge(&self, stream: &Stream, row: &Row<'_, T>, run: usize) -> Result<Round<T>> {
         let keep = self.k.min(2 * run);
         let stride = row.len.div_ceil(2 * run) * keep;
-        let mut first = self.room(stream, row, stride)?;
+        let mut first = self.room(stream, stride)?;
         let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
         if let Some(indices) = &row.indices {
             self.kernels.merge_runs(
@@ -355,19 +459,19 @@ impl<T: Selectable> Rounds<'_, T> {
                 numbers,
                 &mut first.values.cast_mut::<T::Bits>()?,
                 &mut first.indices,
-                first.count.as_mut().map(|count| count as _),
+                Some(&mut first.count),
             )?;
         }
-        Ok(Round { first, stride, len: kept(row.len, 2 * run, keep) })
+        Ok(Round { first, is_counted: row.count.is_some(), stride, len: kept(row.len, 2 * run, keep) })
     }
 
     /// Allocates `stride` elements for each row.
     #[track_caller]
-    fn room(&self, stream: &Stream, row: &Row<'_, T>, stride: usize) -> Result<First<T>> {
+    fn room(&self, stream: &Stream, stride: usize) -> Result<First<T>> {
         Ok(First {
             values: stream.alloc(self.rows * stride)?,
             indices: stream.alloc(self.rows * stride)?,
-            count: row.count.map(|_| stream.alloc(1)).transpose()?,
+            count: stream.alloc(1)?,
         })
     }
 }

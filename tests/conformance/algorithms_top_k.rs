@@ -127,7 +127,7 @@ fn first_elements_are_those_of_a_sort(device: &Device) -> Result<()> {
 fn all_types_have_their_order(device: &Device) -> Result<()> {
     fn of<T: Value>(s: &Stream) -> Result<()> {
         let mut random = Random(9);
-        for (n, k) in [(100, 20), (3001, 70), (5000, 1500)] {
+        for (n, k) in [(100, 20), (3001, 70), (5000, 1500), (5000, 4000)] {
             let x: Vec<T> = (0..n)
                 .map(|_| T::random((random.below(1 << 32) as u64) << 32 | random.below(1 << 32) as u64))
                 .collect();
@@ -195,7 +195,9 @@ fn rows_are_searched_each_alone(device: &Device) -> Result<()> {
 
 fn more_than_a_block_sorts_is_merged(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    for (n, k) in [(1500, 1500), (2048, 1025), (2049, 2049), (9000, 1100), (9000, 5000), (9000, 9000)] {
+    for (n, k) in
+        [(1500, 1500), (2048, 1025), (2049, 2049), (9000, 1100), (9000, 5000), (9000, 9000), (40_001, 2500)]
+    {
         for (name, x) in inputs(n) {
             let what = format!("{k} of {n}, {name}");
             assert_first(&s, &s.top_k(&s.upload(&x)?, k)?, &x, k, Order::Descending, &what)?;
@@ -259,6 +261,11 @@ fn the_kth_is_the_last_of_the_first(device: &Device) -> Result<()> {
         assert_eq!(s.download(&s.kth(&dx, k, Order::Ascending)?)?, [k as f64 - 1.0]);
         assert_eq!(s.download(&s.kth(&dx, k, Order::Descending)?)?, [5001.0 - k as f64]);
     }
+    let mut x = vec![f16::NAN; 3000];
+    x[5..2000].fill(f16::ONE);
+    let dx = s.upload(&x)?;
+    assert_eq!(s.download(&s.kth(&dx, 1995, Order::Ascending)?)?, [f16::ONE]);
+    assert!(s.download(&s.kth(&dx, 1996, Order::Descending)?)?[0].is_nan());
     Ok(())
 }
 
