@@ -2,21 +2,21 @@
 //!
 //! Each module has the bindings for a `.cu` file: load its `Kernels` once per device, then you can call them.
 //! A launcher is generic over the element type. If your code is generic too, use its trait as a bound
-//! ([`HasAxpy`](elementwise::HasAxpy) for `axpy`). [`Reduce`](reduce::Reduce) and [`Scan`](scan::Scan) need several
+//! ([`HasAxpy`](elementwise::HasAxpy) for `axpy`). [`Scan`](scan::Scan) needs several
 //! launches, and [`Convert`](convert::Convert) copies between element types.
 //!
 //! ```
 //! use gpustream::Device;
 //! use gpustream_kernels::elementwise;
-//! use gpustream_kernels::reduce::Reduce;
+//! use gpustream_kernels::prelude::*;
 //!
 //! let device = Device::open("cpu")?;
-//! let (kernels, reduce) = (elementwise::Kernels::load(&device)?, Reduce::load(&device)?);
+//! let kernels = elementwise::Kernels::load(&device)?;
 //! let stream = device.stream()?;
 //! let x = stream.upload(&[1.0f32; 1000])?;
 //! let mut y = stream.full(1000, 2.0f32)?;
 //! kernels.axpy(&stream, 3.0, &x, &mut y, 1000)?;
-//! let sum = reduce.sum(&stream, &y)?;
+//! let sum = stream.sum(&y)?;
 //! assert_eq!(stream.download(&sum)?, [5000.0]);
 //! # Ok::<(), gpustream::Error>(())
 //! ```
@@ -31,6 +31,7 @@ mod call;
 pub mod convert;
 mod counted;
 mod order;
+mod rank;
 pub mod reduce;
 #[cfg(feature = "scan")]
 pub mod scan;
@@ -40,6 +41,8 @@ pub mod select;
 mod tiles;
 #[cfg(feature = "sort")]
 pub mod sort;
+#[cfg(feature = "top-k")]
+pub mod top_k;
 
 pub use counted::{Counted, CountedView, Input, InputMut};
 pub use order::{Key, Order};
@@ -54,6 +57,9 @@ pub mod prelude {
     pub use crate::scan::Scan;
     #[cfg(feature = "sort")]
     pub use crate::sort::{Sort, SortOptions};
+    pub use crate::reduce::Reduce;
+    #[cfg(feature = "top-k")]
+    pub use crate::top_k::TopK;
     pub use crate::{Counted, Input, InputMut, Key, Order};
     #[cfg(feature = "select")]
     pub use crate::{by_key::ByKey, select::Select};

@@ -1,150 +1,718 @@
-//! Sum, minimum, maximum and dot product. Each block reduces its share, then one block must reduce the blocks' results.
+//! Sums, minima, maxima and other single values: of whole arrays, of the rows and columns of matrices, and of segments.
 
-use std::panic::Location;
+use std::sync::Arc;
 
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, Buffer, CallSite, Device, Error, ErrorKind, Launch, Result, Stream};
+use gpustream::{AsView, Buffer, Launch, Plain, Result, Stream, View};
 
-use crate::call::filling;
+use crate::call::{Form, filling, mismatch};
+use crate::counted::{Elements, Input};
+use crate::order::Order;
+use crate::rank::{LowBits, Ranked, Ranks, bits_of_nonzero, first_is_largest};
 
 mod bindings {
     gpustream::include_kernels!("reduce");
 }
-pub use bindings::{HasBlockDot, HasBlockMax, HasBlockMin, HasBlockSum, Kernels};
+use bindings::{
+    HasBestOf, HasBlockBest, HasBlockDot, HasBlockMoments, HasBlockNonzero, HasBlockSum, HasColumnBests,
+    HasColumnSums, HasMomentsOfBlocks, HasRowBests, HasRowTotals, HasSegmentSums, HasSegmentTotals, Kernels,
+};
 
-/// Reductions over whole arrays, loaded on one device.
+/// Reductions on a stream.
 ///
-/// Each method returns a buffer with one element, which the device writes in stream order. No method blocks, so you can
-/// go on before the result is there.
-#[derive(Debug)]
-pub struct Reduce {
-    kernels: Kernels,
-}
-
-impl Reduce {
-    /// Loads the kernels.
-    ///
-    /// # Errors
-    /// The errors of [`Device::load_module`].
-    pub fn load(device: &Device) -> Result<Self> {
-        Ok(Self { kernels: Kernels::load(device)? })
-    }
-
-    /// Computes the sum of all elements, or 0 if there are none. We sum `f16` and `bf16` in `f32`.
+/// Each method returns new buffers, which the device writes in stream order, so you can go on before the result is there. You
+/// get the same bits in every run with the same device, lengths and offsets. No method needs more temporary memory than a
+/// few values per block (segments and rows: two for 4096 elements, columns: a few rows). An array is read once.
+///
+/// We sum `f16` and `bf16` in `f32`, and integers in `i64` or `u64`, where they may wrap around. Minima and maxima skip NaN,
+/// like [`f32::min`]. They take −0 for smaller than 0.
+///
+/// ```
+/// use gpustream::Device;
+/// use gpustream_kernels::prelude::*;
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let x = stream.upload(&[3.0f32, -1.0, f32::NAN, 7.0])?;
+/// let (least, at) = stream.arg_min(&x)?;
+/// assert_eq!((stream.download(&least)?, stream.download(&at)?), (vec![-1.0], vec![1]));
+/// # Ok::<(), gpustream::Error>(())
+/// ```
+pub trait Reduce {
+    /// Computes the sum of all elements, or 0 if there are none.
     ///
     /// # Errors
     /// `DeviceMismatch` if the stream cannot reach the memory, `OutOfMemory` if there is no room for the partial results.
-    #[track_caller]
-    pub fn sum<T: Reducible>(
-        &self,
-        stream: &Stream,
-        x: &(impl AsView<T> + ?Sized),
-    ) -> Result<Buffer<T::Sum>> {
-        let x = x.view();
-        let (blocks, launch) = filling(stream, x.len())?;
-        let mut partial = stream.alloc(blocks)?;
-        self.kernels.block_sum(stream, &launch(blocks), &x, &mut partial, x.len())?;
-        self.total(stream, partial, &launch(1))
-    }
+    fn sum<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<T::Sum>>;
 
-    /// Finds the smallest element, or +∞ if there are none. Skips NaN, like `f32::min`; from −0 and 0 you may get
-    /// either.
+    /// Finds the smallest element, without NaN. If there is none, the result is +∞, or the largest integer.
     ///
     /// # Errors
     /// The errors of [`sum`](Self::sum).
-    #[track_caller]
-    pub fn min<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
-        let x = x.view();
-        let (blocks, launch) = filling(stream, x.len())?;
-        let mut partial = stream.alloc(blocks)?;
-        self.kernels.block_min(stream, &launch(blocks), &x, &mut partial, x.len())?;
-        if blocks == 1 {
-            return Ok(partial);
-        }
-        let mut result = stream.alloc(1)?;
-        self.kernels.block_min(stream, &launch(1), &partial, &mut result, blocks)?;
-        Ok(result)
-    }
+    fn min<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<T>>;
 
-    /// Finds the largest element, or −∞ if there are none. Skips NaN, like `f32::max`; from −0 and 0 you may get
-    /// either.
+    /// Finds the largest element, without NaN. If there is none, the result is −∞, or the smallest integer.
     ///
     /// # Errors
     /// The errors of [`sum`](Self::sum).
-    #[track_caller]
-    pub fn max<T: Reducible>(&self, stream: &Stream, x: &(impl AsView<T> + ?Sized)) -> Result<Buffer<T>> {
-        let x = x.view();
-        let (blocks, launch) = filling(stream, x.len())?;
-        let mut partial = stream.alloc(blocks)?;
-        self.kernels.block_max(stream, &launch(blocks), &x, &mut partial, x.len())?;
-        if blocks == 1 {
-            return Ok(partial);
-        }
-        let mut result = stream.alloc(1)?;
-        self.kernels.block_max(stream, &launch(1), &partial, &mut result, blocks)?;
-        Ok(result)
-    }
+    fn max<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<T>>;
 
-    /// Computes the sum of all products `x[i] * y[i]`, or 0 if there are none. We multiply and sum `f16` and `bf16` in `f32`.
+    /// Finds the smallest element and its index, without NaN: the lowest index if there are several. If all are NaN, the index is
+    /// 0, and if there are no elements, it is [`u64::MAX`]. The value is then that of [`min`](Self::min).
     ///
     /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`] if the lengths differ.
-    #[track_caller]
-    pub fn dot<T: Reducible>(
-        &self,
-        stream: &Stream,
-        x: &(impl AsView<T> + ?Sized),
-        y: &(impl AsView<T> + ?Sized),
-    ) -> Result<Buffer<T::Sum>> {
-        let (x, y) = (x.view(), y.view());
-        if x.len() != y.len() {
-            let operation = CallSite { label: "dot", location: Location::caller() };
-            return Err(Error::new(
-                ErrorKind::ArgumentMismatch,
-                format!("a dot product of {} and {} elements: give views of one length", x.len(), y.len()),
-            )
-            .with_call_site(operation));
-        }
-        let (blocks, launch) = filling(stream, x.len())?;
-        let mut partial = stream.alloc(blocks)?;
-        self.kernels.block_dot(stream, &launch(blocks), &x, &y, &mut partial, x.len())?;
-        self.total(stream, partial, &launch(1))
-    }
+    /// The errors of [`sum`](Self::sum).
+    fn arg_min<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<(Buffer<T>, Buffer<u64>)>;
 
-    /// Sums the blocks' results, if there are several.
-    #[track_caller]
-    fn total<T: Reducible<Sum = T>>(
+    /// Finds the largest element and its index, as [`arg_min`](Self::arg_min) finds the smallest.
+    ///
+    /// # Errors
+    /// The errors of [`sum`](Self::sum).
+    fn arg_max<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<(Buffer<T>, Buffer<u64>)>;
+
+    /// Computes the sum of all products `x[i] * y[i]`, or 0 if there are none. We multiply `f16` and `bf16` in `f32`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if the lengths differ. The errors of
+    /// [`sum`](Self::sum).
+    fn dot<T: Fractional>(
         &self,
-        stream: &Stream,
-        partial: Buffer<T>,
-        one_block: &Launch,
-    ) -> Result<Buffer<T>> {
-        if partial.len() == 1 {
-            return Ok(partial);
-        }
-        let mut result = stream.alloc(1)?;
-        self.kernels.block_sum(stream, one_block, &partial, &mut result, partial.len())?;
-        Ok(result)
-    }
+        x: &(impl Input<T> + ?Sized),
+        y: &(impl Input<T> + ?Sized),
+    ) -> Result<Buffer<T::Sum>>;
+
+    /// Computes the mean, and the variance: the mean of the squared distances from the mean. Reads the elements once, but loses
+    /// no digits if the mean is large (`reduce.cu` names the source). Without elements both are NaN. For the variance of a
+    /// population of which you have a sample, multiply by `n / (n - 1)`.
+    ///
+    /// # Errors
+    /// The errors of [`sum`](Self::sum).
+    fn mean_and_variance<T: Fractional>(&self, x: &(impl Input<T> + ?Sized)) -> Result<[Buffer<T::Sum>; 2]>;
+
+    /// Counts the elements that are not zero. −0 is zero, NaN is not.
+    ///
+    /// # Errors
+    /// The errors of [`sum`](Self::sum).
+    fn count_nonzero<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<u64>>;
+
+    /// Finds out whether any element is not zero: 1 or 0. Without elements it is 0.
+    ///
+    /// # Errors
+    /// The errors of [`sum`](Self::sum).
+    fn any<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<u8>>;
+
+    /// Finds out whether all elements are not zero: 1 or 0. Without elements it is 1.
+    ///
+    /// # Errors
+    /// The errors of [`sum`](Self::sum).
+    fn all<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<u8>>;
+
+    /// Sums each row of a matrix, which you store row after row without gaps.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are not `rows * columns` elements. The
+    /// errors of [`sum`](Self::sum).
+    fn sum_rows<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        columns: usize,
+    ) -> Result<Buffer<T::Sum>>;
+
+    /// Sums each column of a matrix, which you store row after row without gaps.
+    ///
+    /// # Errors
+    /// The errors of [`sum_rows`](Self::sum_rows).
+    fn sum_columns<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        columns: usize,
+    ) -> Result<Buffer<T::Sum>>;
+
+    /// Finds the largest element of each row of a matrix, as [`max`](Self::max) does.
+    ///
+    /// # Errors
+    /// The errors of [`sum_rows`](Self::sum_rows).
+    fn max_rows<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        columns: usize,
+    ) -> Result<Buffer<T>>;
+
+    /// Finds the largest element of each column of a matrix, as [`max`](Self::max) does.
+    ///
+    /// # Errors
+    /// The errors of [`sum_rows`](Self::sum_rows).
+    fn max_columns<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        columns: usize,
+    ) -> Result<Buffer<T>>;
+
+    /// Sums segments: element `s` of the result is the sum of `x[offsets[s]..offsets[s + 1]]`, or 0 if that is empty. Segments may
+    /// have any lengths, also very different ones: we cut long ones into pieces of up to 4096 elements, always at the same
+    /// places. Offsets beyond the end count as the end. If they do not ascend, the sums are unspecified.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are no offsets. The errors of
+    /// [`sum`](Self::sum).
+    fn sum_segments<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        offsets: &(impl AsView<u64> + ?Sized),
+    ) -> Result<Buffer<T::Sum>>;
 }
 
-/// Element types that [`Reduce`] takes: `f32`, `f64`, `f16`, `bf16`.
-pub trait Reducible:
-    HasBlockMin + HasBlockMax + HasBlockSum<<Self as Reducible>::Sum> + HasBlockDot<<Self as Reducible>::Sum>
+/// Element types that [`Reduce`] takes: all integers of 8 to 64 bits, `f16`, `bf16`, `f32` and `f64`.
+pub trait Reducible: Ranked<Bits: BestKernels> {
+    /// The type that we sum in: `f64` for `f64`, `f32` for the other floats, `i64` for signed and `u64` for unsigned integers.
+    type Sum: Plain;
+    /// The type that kernels see, with the same bits, and that of its sums.
+    #[doc(hidden)]
+    type Seen: HasBlockSum<Self::SeenSum> + HasSegmentSums<Self::SeenSum> + HasColumnSums<Self::SeenSum>;
+    #[doc(hidden)]
+    type SeenSum: HasBlockSum<Self::SeenSum> + HasSegmentTotals + HasColumnSums<Self::SeenSum>;
+    /// A signed integer's top bit, otherwise 0.
+    #[doc(hidden)]
+    const TOP: Self::SeenSum;
+    /// The identity of a sum.
+    #[doc(hidden)]
+    const ZERO: Self::SeenSum;
+}
+
+/// Element types of [`Reduce::dot`] and [`Reduce::mean_and_variance`]: `f16`, `bf16`, `f32` and `f64`.
+pub trait Fractional:
+    Reducible<Sum: HasMomentsOfBlocks + HasBlockSum<Self::Sum>>
+    + HasBlockDot<<Self as Reducible>::Sum>
+    + HasBlockMoments<<Self as Reducible>::Sum>
 {
-    /// The type that we sum in: `f64` for `f64`, otherwise `f32`.
-    type Sum: Reducible<Sum = Self::Sum>;
+    /// The identity of a sum.
+    #[doc(hidden)]
+    const NONE: Self::Sum;
 }
 
-impl Reducible for f32 {
-    type Sum = f32;
+/// Integers that stand for keys.
+#[doc(hidden)]
+pub trait BestKernels:
+    HasBlockBest + HasBestOf + HasRowBests + HasRowTotals + HasColumnBests + HasBlockNonzero
+{
 }
-impl Reducible for f64 {
-    type Sum = f64;
+impl<B: HasBlockBest + HasBestOf + HasRowBests + HasRowTotals + HasColumnBests + HasBlockNonzero> BestKernels
+    for B
+{
 }
-impl Reducible for f16 {
-    type Sum = f32;
+
+macro_rules! reducible {
+    ($($type:ty as $seen:ty: $sum:ty as $seen_sum:ty, $top:expr, $zero:expr;)*) => {$(
+        impl Reducible for $type {
+            type Sum = $sum;
+            type Seen = $seen;
+            type SeenSum = $seen_sum;
+            const TOP: $seen_sum = $top;
+            const ZERO: $seen_sum = $zero;
+        }
+    )*};
 }
-impl Reducible for bf16 {
-    type Sum = f32;
+reducible! {
+    f32 as f32: f32 as f32, 0.0, 0.0;
+    f64 as f64: f64 as f64, 0.0, 0.0;
+    f16 as f16: f32 as f32, 0.0, 0.0;
+    bf16 as bf16: f32 as f32, 0.0, 0.0;
+    u8 as u8: u64 as u64, 0, 0;
+    u16 as u16: u64 as u64, 0, 0;
+    u32 as u32: u64 as u64, 0, 0;
+    u64 as u64: u64 as u64, 0, 0;
+    i8 as u8: i64 as u64, 1 << 7, 0;
+    i16 as u16: i64 as u64, 1 << 15, 0;
+    i32 as u32: i64 as u64, 1 << 31, 0;
+    i64 as u64: i64 as u64, 1 << 63, 0;
+}
+
+impl Fractional for f32 {
+    const NONE: f32 = 0.0;
+}
+impl Fractional for f64 {
+    const NONE: f64 = 0.0;
+}
+impl Fractional for f16 {
+    const NONE: f32 = 0.0;
+}
+impl Fractional for bf16 {
+    const NONE: f32 = 0.0;
+}
+
+impl Reduce for Stream {
+    #[track_caller]
+    fn sum<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<T::Sum>> {
+        let Elements { values, count } = x.elements();
+        let shape = Shape::of(self, &values)?;
+        let kernels = kernels(self)?;
+        let values = values.cast::<T::Seen>()?;
+        let mut sum = self.alloc::<T::Sum>(1)?;
+        let count = count.as_ref().map(|count| count as _);
+        let seen = &mut sum.cast_mut::<T::SeenSum>()?;
+        if shape.blocks == 1 {
+            kernels.block_sum(self, &shape.launch, &values, count, values.len(), T::TOP, seen)?;
+            return Ok(sum);
+        }
+        let mut partial = self.alloc::<T::SeenSum>(shape.blocks)?;
+        kernels.block_sum(self, &shape.launch, &values, count, values.len(), T::TOP, &mut partial)?;
+        kernels.block_sum(self, &shape.last, &partial, None, shape.blocks, T::ZERO, seen)?;
+        Ok(sum)
+    }
+
+    #[track_caller]
+    fn min<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<T>> {
+        Ok(best(self, &x.elements(), Order::Ascending, false)?.0)
+    }
+
+    #[track_caller]
+    fn max<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<T>> {
+        Ok(best(self, &x.elements(), Order::Descending, false)?.0)
+    }
+
+    #[track_caller]
+    fn arg_min<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<(Buffer<T>, Buffer<u64>)> {
+        best(self, &x.elements(), Order::Ascending, true)
+    }
+
+    #[track_caller]
+    fn arg_max<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<(Buffer<T>, Buffer<u64>)> {
+        best(self, &x.elements(), Order::Descending, true)
+    }
+
+    #[track_caller]
+    fn dot<T: Fractional>(
+        &self,
+        x: &(impl Input<T> + ?Sized),
+        y: &(impl Input<T> + ?Sized),
+    ) -> Result<Buffer<T::Sum>> {
+        let (Elements { values: x, count }, Elements { values: y, count: other_count }) =
+            (x.elements(), y.elements());
+        if x.len() != y.len() {
+            let text =
+                format!("a dot product of {} and {} elements: give views of one length", x.len(), y.len());
+            return Err(mismatch("dot", text));
+        }
+        let shape = Shape::of(self, &x)?;
+        let kernels = kernels(self)?;
+        let mut partial = self.alloc(shape.blocks)?;
+        kernels.block_dot(
+            self,
+            &shape.launch,
+            &x,
+            &y,
+            count.as_ref().map(|count| count as _),
+            other_count.as_ref().map(|count| count as _),
+            x.len(),
+            &mut partial,
+        )?;
+        if shape.blocks == 1 {
+            return Ok(partial);
+        }
+        let mut dot = self.alloc(1)?;
+        kernels.block_sum(self, &shape.last, &partial, None, shape.blocks, T::NONE, &mut dot)?;
+        Ok(dot)
+    }
+
+    #[track_caller]
+    fn mean_and_variance<T: Fractional>(&self, x: &(impl Input<T> + ?Sized)) -> Result<[Buffer<T::Sum>; 2]> {
+        let Elements { values, count } = x.elements();
+        let shape = Shape::of(self, &values)?;
+        let kernels = kernels(self)?;
+        let mut partial = self.alloc(3 * shape.blocks)?;
+        let count = count.as_ref().map(|count| count as _);
+        kernels.block_moments(self, &shape.launch, &values, count, values.len(), &mut partial)?;
+        let (mut mean, mut variance) = (self.alloc(1)?, self.alloc(1)?);
+        kernels.moments_of_blocks(self, &shape.last, &partial, shape.blocks, &mut mean, &mut variance)?;
+        Ok([mean, variance])
+    }
+
+    #[track_caller]
+    fn count_nonzero<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<u64>> {
+        nonzero(self, &x.elements())
+    }
+
+    #[track_caller]
+    fn any<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<u8>> {
+        judge(self, &x.elements(), false)
+    }
+
+    #[track_caller]
+    fn all<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<u8>> {
+        judge(self, &x.elements(), true)
+    }
+
+    #[track_caller]
+    fn sum_rows<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        columns: usize,
+    ) -> Result<Buffer<T::Sum>> {
+        let x = matrix("sum_rows", x.view(), rows, columns)?;
+        if x.is_empty() {
+            return self.zeros(rows);
+        }
+        segments(self, x, None, rows, columns)
+    }
+
+    #[track_caller]
+    fn sum_columns<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        columns: usize,
+    ) -> Result<Buffer<T::Sum>> {
+        let x = matrix("sum_columns", x.view(), rows, columns)?.cast::<T::Seen>()?;
+        let shape = ColumnShape::of(self, rows, columns)?;
+        let kernels = kernels(self)?;
+        let mut sums = self.alloc::<T::Sum>(columns)?;
+        if columns == 0 {
+            return Ok(sums);
+        }
+        let ColumnShape { parts, width, launch, last } = shape;
+        let seen = &mut sums.cast_mut::<T::SeenSum>()?;
+        if parts == 1 {
+            kernels.column_sums(self, &launch, &x, rows, columns, 1, width, T::TOP, seen)?;
+            return Ok(sums);
+        }
+        let mut partial = self.alloc::<T::SeenSum>(parts * columns)?;
+        kernels.column_sums(self, &launch, &x, rows, columns, parts, width, T::TOP, &mut partial)?;
+        kernels.column_sums(self, &last, &partial, parts, columns, 1, width, T::ZERO, seen)?;
+        Ok(sums)
+    }
+
+    #[track_caller]
+    fn max_rows<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        columns: usize,
+    ) -> Result<Buffer<T>> {
+        let x = matrix("max_rows", x.view(), rows, columns)?.cast::<T::Bits>()?;
+        let Ranks { if_set, if_clear, numbers, nothing } = first_is_largest::<T>(Order::Descending);
+        let mut bests = self.alloc::<T>(rows)?;
+        let seen = &mut bests.cast_mut::<T::Bits>()?;
+        if x.is_empty() {
+            self.fill(seen, nothing)?;
+            return Ok(bests);
+        }
+        let kernels = kernels(self)?;
+        let tiles = x.len().div_ceil(PIECE);
+        let (mut heads, mut tails) = (self.alloc(tiles)?, self.alloc(tiles)?);
+        kernels.row_bests(
+            self,
+            &warp_per_tile(self, x.len())?,
+            &x,
+            x.len(),
+            rows,
+            columns,
+            if_set,
+            if_clear,
+            numbers,
+            nothing,
+            seen,
+            &mut heads,
+            &mut tails,
+        )?;
+        kernels.row_totals(
+            self,
+            &few_segments_per_warp(self, rows)?,
+            &heads,
+            &tails,
+            x.len(),
+            rows,
+            columns,
+            if_set,
+            if_clear,
+            nothing,
+            seen,
+        )?;
+        Ok(bests)
+    }
+
+    #[track_caller]
+    fn max_columns<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        rows: usize,
+        columns: usize,
+    ) -> Result<Buffer<T>> {
+        let x = matrix("max_columns", x.view(), rows, columns)?.cast::<T::Bits>()?;
+        let shape = ColumnShape::of(self, rows, columns)?;
+        let kernels = kernels(self)?;
+        let mut bests = self.alloc::<T>(columns)?;
+        if columns == 0 {
+            return Ok(bests);
+        }
+        let ColumnShape { parts, width, launch, last } = shape;
+        let seen = &mut bests.cast_mut::<T::Bits>()?;
+        let Ranks { if_set, if_clear, numbers, nothing } = first_is_largest::<T>(Order::Descending);
+        // Ranks stay what they are.
+        let (same, all) = (T::Bits::low(0), T::Bits::low(u64::MAX));
+        if parts == 1 {
+            #[rustfmt::skip]
+            kernels.column_bests(
+                self, &launch, &x, rows, columns, 1, width, if_set, if_clear, numbers, if_set, if_clear, nothing, seen,
+            )?;
+            return Ok(bests);
+        }
+        let mut partial = self.alloc(parts * columns)?;
+        #[rustfmt::skip]
+        kernels.column_bests(
+            self, &launch, &x, rows, columns, parts, width, if_set, if_clear, numbers, same, same, same, &mut partial,
+        )?;
+        #[rustfmt::skip]
+        kernels.column_bests(
+            self, &last, &partial, parts, columns, 1, width, same, same, all, if_set, if_clear, nothing, seen,
+        )?;
+        Ok(bests)
+    }
+
+    #[track_caller]
+    fn sum_segments<T: Reducible>(
+        &self,
+        x: &(impl AsView<T> + ?Sized),
+        offsets: &(impl AsView<u64> + ?Sized),
+    ) -> Result<Buffer<T::Sum>> {
+        let offsets = offsets.view();
+        let Some(count) = offsets.len().checked_sub(1) else {
+            let text = "segments without offsets: give one offset more than there are segments";
+            return Err(mismatch("sum_segments", text.to_owned()));
+        };
+        segments(self, x.view(), Some(offsets), count, 0)
+    }
+}
+
+/// How many elements of a segment one warp combines at most, as in `reduce.cu`.
+const PIECE: usize = 4096;
+
+/// An array of so many bytes takes one block, because a second launch would take longer than the rest.
+const SMALL: usize = 256 << 10;
+
+/// The launches of a reduction: of the array, and of the blocks' results.
+struct Shape {
+    blocks: usize,
+    launch: Launch,
+    last: Launch,
+}
+
+impl Shape {
+    #[track_caller]
+    fn of<T: Plain>(stream: &Stream, x: &View<'_, T>) -> Result<Self> {
+        if Form::of(stream.device()) == Form::Shares {
+            let (blocks, launch) = filling(stream, x.len())?;
+            return Ok(Self { blocks, launch: launch(blocks), last: launch(1) });
+        }
+        let last = Launch::new(1, 512);
+        let bytes = x.len() * size_of::<T>();
+        if bytes <= SMALL {
+            let threads = (bytes / 64).next_power_of_two().clamp(128, 512) as u32;
+            return Ok(Self { blocks: 1, launch: Launch::new(1, threads), last });
+        }
+        // If there are several times as many blocks, it takes longer to find an index: each of them looks for its own.
+        let blocks = (x.len().div_ceil(256 * 16)).min(resident(stream));
+        Ok(Self { blocks, launch: Launch::new(blocks as u32, 256), last })
+    }
+}
+
+/// Returns how many blocks of 256 threads the device runs at once.
+fn resident(stream: &Stream) -> usize {
+    let info = stream.device().info();
+    (info.multiprocessors * (info.limits.max_threads_per_multiprocessor / 256).max(1)) as usize
+}
+
+/// The launches of a reduction of columns: of groups of rows, and of the groups' results.
+struct ColumnShape {
+    parts: usize,
+    width: u32,
+    launch: Launch,
+    last: Launch,
+}
+
+impl ColumnShape {
+    #[track_caller]
+    fn of(stream: &Stream, rows: usize, columns: usize) -> Result<Self> {
+        if Form::of(stream.device()) == Form::Shares {
+            let parts = filling(stream, rows * columns)?.0.min(rows.max(1));
+            let (launch, last) = (Launch::new(parts as u32, 1), Launch::new(1, 1));
+            return Ok(Self { parts, width: 1, launch, last });
+        }
+        let width = columns.next_power_of_two().min(256);
+        let groups = columns.div_ceil(width).max(1);
+        // Each thread should have 16 rows at least.
+        let parts = (resident(stream) / groups).min(rows / (16 * 256 / width)).max(1);
+        let blocks = |parts: usize| (groups * parts).min(i32::MAX as usize) as u32;
+        let (launch, last) = (Launch::new(blocks(parts), 256), Launch::new(blocks(1), 256));
+        Ok(Self { parts, width: width as u32, launch, last })
+    }
+}
+
+/// Returns a launch with one warp for each tile of `n` elements.
+#[track_caller]
+fn warp_per_tile(stream: &Stream, n: usize) -> Result<Launch> {
+    if Form::of(stream.device()) == Form::Shares {
+        let (blocks, launch) = filling(stream, n)?;
+        return Ok(launch(blocks));
+    }
+    let warps = 256 / stream.device().info().warp_size.max(1) as usize;
+    let blocks = n.div_ceil(PIECE).div_ceil(warps).clamp(1, i32::MAX as usize);
+    Ok(Launch::new(blocks as u32, 256))
+}
+
+/// Returns a launch that shares `count` segments among its warps.
+#[track_caller]
+fn few_segments_per_warp(stream: &Stream, count: usize) -> Result<Launch> {
+    if Form::of(stream.device()) == Form::Shares {
+        let (blocks, launch) = filling(stream, count)?;
+        return Ok(launch(blocks));
+    }
+    let warps = 256 / stream.device().info().warp_size.max(1) as usize;
+    Ok(Launch::new(count.div_ceil(warps).clamp(1, 4 * resident(stream)) as u32, 256))
+}
+
+#[track_caller]
+fn kernels(stream: &Stream) -> Result<Arc<Kernels>> {
+    stream.device().extension(Kernels::load)
+}
+
+#[track_caller]
+fn matrix<'a, T: Plain>(
+    call: &'static str,
+    x: View<'a, T>,
+    rows: usize,
+    columns: usize,
+) -> Result<View<'a, T>> {
+    if rows.checked_mul(columns) == Some(x.len()) {
+        return Ok(x);
+    }
+    let text =
+        format!("a matrix of {rows}×{columns} in {} elements: give a view of exactly the matrix", x.len());
+    Err(mismatch(call, text))
+}
+
+/// Finds the first element in an order, and its index if you want it; otherwise the second buffer is empty.
+#[track_caller]
+fn best<T: Reducible>(
+    stream: &Stream,
+    x: &Elements<'_, T>,
+    order: Order,
+    with_index: bool,
+) -> Result<(Buffer<T>, Buffer<u64>)> {
+    let keys = x.values.cast::<T::Bits>()?;
+    let count = x.count.as_ref().map(|count| count as _);
+    let shape = Shape::of(stream, &keys)?;
+    let kernels = kernels(stream)?;
+    let Ranks { if_set, if_clear, numbers, nothing } = first_is_largest::<T>(order);
+    let mut value = stream.alloc::<T>(1)?;
+    let mut index = stream.alloc(usize::from(with_index))?;
+    let seen = &mut value.cast_mut::<T::Bits>()?;
+    let has_blocks = shape.blocks > 1;
+    let mut ranks = stream.alloc::<T::Bits>(if has_blocks { shape.blocks } else { 0 })?;
+    let mut places = stream.alloc(ranks.len())?;
+    kernels.block_best(
+        stream,
+        &shape.launch,
+        &keys,
+        count,
+        keys.len(),
+        if_set,
+        if_clear,
+        numbers,
+        nothing,
+        has_blocks.then_some(&mut ranks as _),
+        has_blocks.then_some(&mut places as _),
+        seen,
+        with_index.then_some(&mut index as _),
+    )?;
+    if has_blocks {
+        kernels.best_of(
+            stream,
+            &shape.last,
+            &ranks,
+            &places,
+            shape.blocks,
+            if_set,
+            if_clear,
+            nothing,
+            seen,
+            with_index.then_some(&mut index as _),
+        )?;
+    }
+    Ok((value, index))
+}
+
+#[track_caller]
+fn nonzero<T: Reducible>(stream: &Stream, x: &Elements<'_, T>) -> Result<Buffer<u64>> {
+    let keys = x.values.cast::<T::Bits>()?;
+    let count = x.count.as_ref().map(|count| count as _);
+    let shape = Shape::of(stream, &keys)?;
+    let kernels = kernels(stream)?;
+    let mut partial = stream.alloc(shape.blocks)?;
+    kernels.block_nonzero(
+        stream,
+        &shape.launch,
+        &keys,
+        count,
+        keys.len(),
+        bits_of_nonzero::<T>(),
+        &mut partial,
+    )?;
+    if shape.blocks == 1 {
+        return Ok(partial);
+    }
+    let mut total = stream.alloc(1)?;
+    kernels.block_sum(stream, &shape.last, &partial, None, shape.blocks, 0, &mut total)?;
+    Ok(total)
+}
+
+#[track_caller]
+fn judge<T: Reducible>(stream: &Stream, x: &Elements<'_, T>, all: bool) -> Result<Buffer<u8>> {
+    let found = nonzero(stream, x)?;
+    let mut verdict = stream.alloc(1)?;
+    let count = x.count.as_ref().map(|count| count as _);
+    let kernels = kernels(stream)?;
+    let one = Launch::new(1, 1);
+    kernels.judge(stream, &one, &found, count, x.values.len(), u32::from(all), &mut verdict)?;
+    Ok(verdict)
+}
+
+/// Sums `count` segments, which begin at `offsets`, or every `width` elements.
+#[track_caller]
+fn segments<T: Reducible>(
+    stream: &Stream,
+    x: View<'_, T>,
+    offsets: Option<View<'_, u64>>,
+    count: usize,
+    width: usize,
+) -> Result<Buffer<T::Sum>> {
+    let mut sums = stream.alloc::<T::Sum>(count)?;
+    if count == 0 {
+        return Ok(sums);
+    }
+    let (x, kernels) = (x.cast::<T::Seen>()?, kernels(stream)?);
+    let seen = &mut sums.cast_mut::<T::SeenSum>()?;
+    let offsets = offsets.as_ref().map(|offsets| offsets as _);
+    let tiles = x.len().div_ceil(PIECE);
+    let (mut heads, mut tails) = (stream.alloc(tiles)?, stream.alloc(tiles)?);
+    kernels.segment_sums(
+        stream,
+        &warp_per_tile(stream, x.len())?,
+        &x,
+        x.len(),
+        offsets,
+        count,
+        width.max(1),
+        T::TOP,
+        seen,
+        &mut heads,
+        &mut tails,
+    )?;
+    let launch = few_segments_per_warp(stream, count)?;
+    kernels.segment_totals(stream, &launch, &heads, &tails, x.len(), offsets, count, width, seen)?;
+    Ok(sums)
 }

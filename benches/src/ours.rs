@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use gpustream::{AsView, Buffer, CopyBatch, Device, Launch, Stream, Synchronize};
-use gpustream_kernels::reduce::Reduce;
+use gpustream_kernels::reduce::Reduce as _;
 use gpustream_kernels::{elementwise, matrix};
 use smol::future::block_on;
 
@@ -33,7 +33,6 @@ pub(crate) struct Ours {
     kernels: Rc<Kernels>,
     elementwise: Rc<elementwise::Kernels>,
     matrix: Rc<matrix::Kernels>,
-    reduce: Rc<Reduce>,
 }
 
 impl Ours {
@@ -43,7 +42,6 @@ impl Ours {
             kernels: Rc::new(Kernels::load(device)?),
             elementwise: Rc::new(elementwise::Kernels::load(device)?),
             matrix: Rc::new(matrix::Kernels::load(device)?),
-            reduce: Rc::new(Reduce::load(device)?),
         })
     }
 }
@@ -137,12 +135,12 @@ impl Contender for Ours {
                 rate(3 * 4 * n, stream, move |stream| kernels.add(stream, &x, &y, &mut z, n))
             }
             Case::Sum(n) => {
-                let (reduce, x) = (self.reduce.clone(), stream.full(n, 1.0f32)?);
-                rate(4 * n, stream, move |stream| reduce.sum(stream, &x).map(drop))
+                let x = stream.full(n, 1.0f32)?;
+                rate(4 * n, stream, move |stream| stream.sum(&x).map(drop))
             }
             Case::Dot(n) => {
-                let (reduce, x, y) = (self.reduce.clone(), stream.full(n, 1.0f32)?, stream.full(n, 2.0f32)?);
-                rate(2 * 4 * n, stream, move |stream| reduce.dot(stream, &x, &y).map(drop))
+                let (x, y) = (stream.full(n, 1.0f32)?, stream.full(n, 2.0f32)?);
+                rate(2 * 4 * n, stream, move |stream| stream.dot(&x, &y).map(drop))
             }
             Case::Transpose(side) => {
                 let n = side * side;

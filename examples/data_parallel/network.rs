@@ -7,7 +7,7 @@ use examples::data_parallel::Kernels;
 use examples::is_cpu;
 use gpustream::{AsView, Buffer, Stream, Timeline, Trace};
 use gpustream_collectives::{Communicator, Op};
-use gpustream_kernels::reduce::Reduce;
+use gpustream_kernels::reduce::Reduce as _;
 use gpustream_kernels::{elementwise, matrix};
 
 use crate::Args;
@@ -48,7 +48,6 @@ pub(crate) struct Network<'a> {
     kernels: Kernels,
     matrices: matrix::Kernels,
     vectors: elementwise::Kernels,
-    reduce: Reduce,
     pub(crate) stream: Stream,
     /// The stream that sums gradients and updates weights.
     reduction: Stream,
@@ -107,7 +106,6 @@ impl<'a> Network<'a> {
             kernels: Kernels::load(device)?,
             matrices: matrix::Kernels::load(device)?,
             vectors: elementwise::Kernels::load(device)?,
-            reduce: Reduce::load(device)?,
             layers,
             gradients: stream.zeros(end)?,
             weights,
@@ -162,7 +160,7 @@ impl<'a> Network<'a> {
         // The gradient with respect to a layer's sums. The last layer's sums are the prediction.
         let Some(mut of_sums) = outputs.pop() else { return Ok(()) };
         self.kernels.difference(s, &self.answers, &mut of_sums, 1.0 / self.samples as f32, rows)?;
-        let square = self.reduce.dot(s, &of_sums, &of_sums)?;
+        let square = s.dot(&of_sums, &of_sums)?;
         s.copy(&square, &mut self.losses.slice_mut(number..=number)?)?;
 
         let mut bucket = 0..0;

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use examples::poisson::Kernels;
 use gpustream::{AsView, Buffer, Stream, StreamOptions};
 use gpustream_collectives::{Communicator, Op};
-use gpustream_kernels::reduce::Reduce;
+use gpustream_kernels::reduce::Reduce as _;
 
 use crate::problem::{exact, width};
 
@@ -36,7 +36,6 @@ impl Run {
 pub(crate) struct Solver<'a> {
     communicator: &'a Communicator,
     kernels: Kernels,
-    reduce: Reduce,
     stream: Stream,
     /// The halo travels on this stream.
     halo: Stream,
@@ -67,7 +66,7 @@ impl<'a> Solver<'a> {
         // Moving a halo takes only a few threads, and they should not have to wait until a large kernel leaves room for
         // them.
         let urgent = StreamOptions::default().priority(device.info().limits.stream_priorities.greatest);
-        let (kernels, reduce) = (Kernels::load(device)?, Reduce::load(device)?);
+        let kernels = Kernels::load(device)?;
 
         let along_an_axis = |derivative, factor: f64| -> Vec<f64> {
             (1..=side).map(|i| factor * exact(derivative, i as f64 * width(side))).collect()
@@ -85,7 +84,6 @@ impl<'a> Solver<'a> {
         let mut solver = Self {
             communicator,
             kernels,
-            reduce,
             halo,
             side,
             first,
@@ -190,7 +188,7 @@ impl<'a> Solver<'a> {
 
     /// Computes the dot product of two arrays over all ranks. Each rank has its part of them.
     fn dot(&self, x: &impl AsView<f64>, y: &impl AsView<f64>) -> gpustream::Result<Buffer<f64>> {
-        let mut dot = self.reduce.dot(&self.stream, x, y)?;
+        let mut dot = self.stream.dot(x, y)?;
         self.communicator.all_reduce_in_place(&self.stream, &mut dot, Op::Sum)?;
         Ok(dot)
     }
@@ -199,7 +197,7 @@ impl<'a> Solver<'a> {
     pub(crate) fn error(&mut self) -> Result<f64> {
         let Self { kernels, stream, value, x, product: error, side, first, planes, .. } = self;
         kernels.difference(stream, value, x, error, *side, *first, *planes)?;
-        let mut largest = self.reduce.max(stream, error)?;
+        let mut largest = stream.max(error)?;
         self.communicator.all_reduce_in_place(stream, &mut largest, Op::Max)?;
         Ok(stream.download(&largest)?[0])
     }

@@ -5,8 +5,8 @@ use conformance::{ONE, Random, assert_all, kernels_and_streams, next, open_again
 use gpustream::half::f16;
 use gpustream::{Buffer, Device, DeviceOptions, ErrorKind, GraphUpdate, Pipeline, Result, Stream, ViewMut};
 use gpustream_kernels::convert::Convert;
-use gpustream_kernels::reduce::Reduce;
-use gpustream_kernels::scan::Scan;
+use gpustream_kernels::reduce::Reduce as _;
+use gpustream_kernels::scan::Scan as _;
 
 use crate::captures_alloc::{SIZE, after_temporaries, by_temporaries};
 use crate::conditions::has_conditions;
@@ -234,13 +234,13 @@ fn pipelines_that_wait_are_refused(device: &Device) -> Result<()> {
 fn library_functions_are_recorded(device: &Device) -> Result<()> {
     const LONG: usize = 100_000;
     let (s, other) = (device.stream()?, device.stream()?);
-    let (reduce, convert) = (Reduce::load(device)?, Convert::load(device)?);
+    let convert = Convert::load(device)?;
     let (mut x, mut sums) = (s.full(LONG, 1u32)?, s.zeros::<u32>(LONG)?);
     let y = s.full(LONG, 2.0f32)?;
     let mut results = None;
     let graph = s.capture(|s| {
         s.inclusive_scan(&x, &mut sums)?;
-        let (sum, dot) = (reduce.sum(s, &y)?, reduce.dot(s, &y, &y)?);
+        let (sum, dot) = (s.sum(&y)?, s.dot(&y, &y)?);
         refused(convert.download::<f32, f16>(s, &y), ErrorKind::Captured, &["copy to pinned memory"]);
         results = Some([sum, dot]);
         Ok(())
@@ -256,8 +256,8 @@ fn library_functions_are_recorded(device: &Device) -> Result<()> {
     }
     let alone = s.capture(|s| {
         s.inclusive_scan(&x, &mut sums)?;
-        reduce.sum(s, &y)?;
-        reduce.dot(s, &y, &y).map(drop)
+        s.sum(&y)?;
+        s.dot(&y, &y).map(drop)
     })?;
     assert_eq!(alone.node_count(), nodes, "the refused download left a node");
     Ok(())

@@ -10,8 +10,8 @@ use gpustream::half::{bf16, f16};
 use gpustream::{AsView, Device, ErrorKind, Launch, Result};
 use gpustream_kernels::convert::Convert;
 use gpustream_kernels::elementwise::{self, HasAdd, HasAxpy, HasFill, HasScale};
-use gpustream_kernels::reduce::{self, Reduce, Reducible};
-use gpustream_kernels::scan::{Scan, Summable};
+use gpustream_kernels::reduce::Reduce as _;
+use gpustream_kernels::scan::{Scan as _, Summable};
 use gpustream_kernels::{histogram, matrix, stencil};
 use reference::Element;
 
@@ -21,8 +21,7 @@ conformance::tests! {
         matrix_products_match_plain_rust, heat_steps_match_plain_rust,
         device_headers_integers_have_their_widths;
     Warps: device_headers_warp_functions_match_plain_rust, device_headers_block_functions_match_plain_rust,
-        device_headers_atomics_lose_no_update, reductions_match_plain_rust, sums_take_each_element_once,
-        min_and_max_pass_over_nan, scans_match_plain_rust, reductions_are_right_in_any_shape,
+        device_headers_atomics_lose_no_update, scans_match_plain_rust,
         launches_of_algorithms_have_the_place_of_the_call,
         histograms_match_plain_rust;
     Alone: kernels_are_right_beyond_32_bits;
@@ -96,76 +95,6 @@ fn elementwise_kernels_match_plain_rust(device: &Device) -> Result<()> {
     elementwise_of::<bf16>(device)
 }
 
-fn reductions_match_plain_rust(device: &Device) -> Result<()> {
-    reductions_of::<f32>(device)?;
-    reductions_of::<f64>(device)?;
-    reductions_of::<f16>(device)?;
-    reductions_of::<bf16>(device)
-}
-
-fn reductions_of<T: Element + Reducible<Sum: Element>>(device: &Device) -> Result<()> {
-    let (reduce, s) = with_stream(device, Reduce::load)?;
-    for (n, [at_x, at_y]) in lengths_and_offsets() {
-        let what = format!("{} of {n} elements at {at_x} and {at_y}", type_name::<T>());
-        let (x, y) = (reference::values::<T>(at_x + n, 3), reference::values::<T>(at_y + n, 4));
-        let (dx, dy) = (s.upload(&x)?, s.upload(&y)?);
-        let (x, y) = (&x[at_x..], &y[at_y..]);
-        let (dx, dy) = (dx.slice(at_x..)?, dy.slice(at_y..)?);
-
-        let sum = s.download(&reduce.sum(&s, &dx)?)?;
-        let again = s.download(&reduce.sum(&s, &dx)?)?;
-        assert_eq!(sum, again, "the same sum twice, {what}");
-        // Each addition may be off by this much, and far fewer than n additions depend on each other.
-        let bound = |magnitude: f64| 64.0 * <T::Sum as Element>::EPSILON * magnitude + 1e-12;
-        let error = (sum[0].wide() - reference::sum(x)).abs();
-        assert!(error <= bound(reference::magnitude(x)), "sum, {what}: off by {error}");
-
-        let dot = s.download(&reduce.dot(&s, &dx, &dy)?)?;
-        let error = (dot[0].wide() - reference::dot(x, y)).abs();
-        assert!(error <= bound(8.0 * reference::magnitude(x)), "dot, {what}: off by {error}");
-
-        assert_eq!(s.download(&reduce.min(&s, &dx)?)?[0].wide(), reference::min(x), "min, {what}");
-        assert_eq!(s.download(&reduce.max(&s, &dx)?)?[0].wide(), reference::max(x), "max, {what}");
-    }
-    Ok(())
-}
-
-/// Sums of whole numbers are exact, so we see if one element is missed or counted twice.
-fn sums_take_each_element_once(device: &Device) -> Result<()> {
-    let (reduce, s) = with_stream(device, Reduce::load)?;
-    for (n, [at_x, at_y]) in lengths_and_offsets() {
-        let (x, y) = (reference::whole::<f64>(at_x + n, 5), reference::whole::<f64>(at_y + n, 6));
-        let (dx, dy) = (s.upload(&x)?, s.upload(&y)?);
-        let (dx, dy) = (dx.slice(at_x..)?, dy.slice(at_y..)?);
-        let (x, y) = (&x[at_x..], &y[at_y..]);
-        assert_eq!(s.download(&reduce.sum(&s, &dx)?)?, [reference::sum(x)], "{n} at {at_x}");
-        assert_eq!(
-            s.download(&reduce.dot(&s, &dx, &dy)?)?,
-            [reference::dot(x, y)],
-            "{n} at {at_x} and {at_y}"
-        );
-    }
-    Ok(())
-}
-
-fn min_and_max_pass_over_nan(device: &Device) -> Result<()> {
-    let (reduce, s) = with_stream(device, Reduce::load)?;
-    for n in [1, 5, 257, 70_000] {
-        let nothing = s.full(n, f32::NAN)?;
-        assert_eq!(s.download(&reduce.min(&s, &nothing)?)?, [f32::INFINITY]);
-        assert_eq!(s.download(&reduce.max(&s, &nothing)?)?, [f32::NEG_INFINITY]);
-        // The only number lies where a thread's share may begin or end.
-        for at in [0, n / 2, n - 1] {
-            let mut x = vec![f16::NAN; n];
-            x[at] = f16::from_f32(-2.5);
-            let x = s.upload(&x)?;
-            assert_eq!(s.download(&reduce.min(&s, &x)?)?, [f16::from_f32(-2.5)], "{at} of {n}");
-            assert_eq!(s.download(&reduce.max(&s, &x)?)?, [f16::from_f32(-2.5)], "{at} of {n}");
-        }
-    }
-    Ok(())
-}
-
 fn scans_match_plain_rust(device: &Device) -> Result<()> {
     scan_of(device, |value| value as u32 as i32 as u32 % 1000, |x| f64::from(*x), 0.0)?;
     scan_of(device, |value| value % 1_000_000, |x| *x as f64, 0.0)?;
@@ -201,10 +130,9 @@ fn scan_of<T: Summable>(
 }
 
 fn different_lengths_are_refused(device: &Device) -> Result<()> {
-    let (reduce, kernels) = (Reduce::load(device)?, elementwise::Kernels::load(device)?);
-    let s = device.stream()?;
+    let (kernels, s) = with_stream(device, elementwise::Kernels::load)?;
     let (x, mut y) = (s.zeros::<f32>(10)?, s.zeros::<f32>(9)?);
-    refused(reduce.dot(&s, &x, &y), ErrorKind::ArgumentMismatch, &[]);
+    refused(s.dot(&x, &y), ErrorKind::ArgumentMismatch, &[]);
     refused(s.inclusive_scan(&x, &mut y), ErrorKind::ArgumentMismatch, &["10", "9"]);
     refused(kernels.axpy(&s, 1.0, &x, &mut y, 10), ErrorKind::ContractViolated, &[]);
     // You can still use the kernels after the refusals.
@@ -212,21 +140,21 @@ fn different_lengths_are_refused(device: &Device) -> Result<()> {
 }
 
 fn launches_of_algorithms_have_the_place_of_the_call(device: &Device) -> Result<()> {
-    let (reduce, convert) = (Reduce::load(device)?, Convert::load(device)?);
-    let s = device.stream()?;
+    let (convert, s) = with_stream(device, Convert::load)?;
     let (x, mut y) = (s.full(100_003, 1.0_f64)?, s.alloc(100_003)?);
     let mut narrow = s.alloc::<f32>(100_003)?;
     let first = line!() + 2;
     let graph = s.capture(|s| {
-        reduce.sum(s, &x)?;
-        reduce.min(s, &x)?;
-        reduce.max(s, &x)?;
-        reduce.dot(s, &x, &x)?;
+        s.sum(&x)?;
+        s.min(&x)?;
+        s.max(&x)?;
+        s.dot(&x, &x)?;
         s.inclusive_scan(&x, &mut y)?;
         convert.copy(s, &x, &mut narrow)
     })?;
     let dot = graph.dot();
-    let kernels = ["sum", "min", "max", "dot"].map(|name| format!("block_{name}<double"));
+    let kernels = ["sum<double", "best<unsigned long", "best<unsigned long", "dot<double"]
+        .map(|name| format!("block_{name}"));
     let kernels = kernels.into_iter().chain(["scan_".to_owned(), "convert<double, float>".to_owned()]);
     for (line, kernel) in (first..).zip(kernels) {
         let place = format!("{}:{line}\"", file!().escape_default());
@@ -261,34 +189,6 @@ fn elementwise_kernels_are_right_in_any_shape(device: &Device) -> Result<()> {
             assert_eq!(s.download(&dy)?, reference::axpy(3.0, &x, &vec![1.0; n]), "{launch:?}, {n}");
         }
     }
-    Ok(())
-}
-
-fn reductions_are_right_in_any_shape(device: &Device) -> Result<()> {
-    let (kernels, s) = with_stream(device, reduce::Kernels::load)?;
-    for n in [0, 1, 100, 5001] {
-        let x = reference::whole::<f64>(n, 14);
-        let dx = s.upload(&x)?;
-        let narrow: Vec<f16> = x.iter().map(|x| f16::narrow(*x)).collect();
-        let dx_narrow = s.upload(&narrow)?;
-        for (launch, blocks) in shapes() {
-            let what = format!("{launch:?}, {n}");
-            let mut partial = s.full(blocks, f64::NAN)?;
-            kernels.block_sum(&s, &launch, &dx, &mut partial, n)?;
-            assert_eq!(s.download(&partial)?.iter().sum::<f64>(), reference::sum(&x), "sum, {what}");
-            kernels.block_dot(&s, &launch, &dx, &dx, &mut partial, n)?;
-            assert_eq!(s.download(&partial)?.iter().sum::<f64>(), reference::dot(&x, &x), "dot, {what}");
-            let mut partial = s.full(blocks, f16::NAN)?;
-            kernels.block_min(&s, &launch, &dx_narrow, &mut partial, n)?;
-            assert_eq!(reference::min(&s.download(&partial)?), reference::min(&x), "min, {what}");
-            kernels.block_max(&s, &launch, &dx_narrow, &mut partial, n)?;
-            assert_eq!(reference::max(&s.download(&partial)?), reference::max(&x), "max, {what}");
-        }
-    }
-    // The launch has one block more than `partial` has places.
-    let (x, mut partial) = (s.zeros::<f64>(10)?, s.zeros::<f64>(5)?);
-    let six_blocks = Launch::new([2, 3, 1], [32, 1, 1]);
-    refused(kernels.block_sum(&s, &six_blocks, &x, &mut partial, 10), ErrorKind::ContractViolated, &[]);
     Ok(())
 }
 
@@ -522,9 +422,9 @@ fn kernels_are_right_beyond_32_bits(device: &Device) -> Result<()> {
     let kernels = elementwise::Kernels::load(device)?;
     kernels.fill(&s, 0.5, &mut x, n)?;
     kernels.scale(&s, 2.0, &mut x.slice_mut(n - 10..)?, 10)?;
-    let reduce = Reduce::load(device)?;
-    assert_eq!(s.download(&reduce.max(&s, &x)?)?, [1.0]);
-    assert_eq!(s.download(&reduce.max(&s, &x.slice(..n - 10)?)?)?, [0.5]);
-    assert_eq!(s.download(&reduce.min(&s, &x.view())?)?, [0.5]);
+    assert_eq!(s.download(&s.max(&x)?)?, [1.0]);
+    assert_eq!(s.download(&s.max(&x.slice(..n - 10)?)?)?, [0.5]);
+    assert_eq!(s.download(&s.arg_max(&x)?.1)?, [n as u64 - 10]);
+    assert_eq!(s.download(&s.min(&x.view())?)?, [0.5]);
     Ok(())
 }

@@ -4,6 +4,8 @@
 
 mod algorithms;
 mod algorithms_sort;
+mod algorithms_reduce;
+mod algorithms_top_k;
 mod bad_input;
 mod captures_alloc;
 mod clusters;

@@ -8,7 +8,7 @@ use gpustream::{
     AsViewMut, Device, DeviceOptions, Error, ErrorKind, Flag, Piece, Result, Stream, Tracking, ViewMut,
 };
 use gpustream_kernels::elementwise;
-use gpustream_kernels::reduce::Reduce;
+use gpustream_kernels::reduce::Reduce as _;
 
 tests! {
     Plain: pieces_of_any_size_map_every_element, more_data_than_device_memory_comes_through,
@@ -76,16 +76,13 @@ fn more_data_than_device_memory_comes_through(device: &Device) -> Result<()> {
 }
 
 fn pieces_may_give_back_a_sum(device: &Device) -> Result<()> {
-    let reduce = Reduce::load(device)?;
     let mut piece_number = 0u8;
     let source = |piece: &mut [f32]| {
         piece_number += 1;
         piece.fill(f32::from(piece_number));
         Ok::<_, Error>(if piece_number < 6 { piece.len() } else { 0 })
     };
-    let sum = |s: &Stream, piece: &mut Piece<'_, f32, f32>| {
-        s.copy(&reduce.sum(s, &piece.input)?, &mut piece.output)
-    };
+    let sum = |s: &Stream, piece: &mut Piece<'_, f32, f32>| s.copy(&s.sum(&piece.input)?, &mut piece.output);
     let mut sums = Vec::new();
     let sink = |_, values: &[f32]| {
         sums.extend_from_slice(values);

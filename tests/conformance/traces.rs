@@ -13,8 +13,8 @@ use gpustream::{
     ArrayShape, CopyBatch, Device, DeviceOptions, Error, ErrorKind, Launch, Location, Pitched, Result, Trace,
     ViewMut,
 };
-use gpustream_kernels::reduce::Reduce;
-use gpustream_kernels::scan::Scan;
+use gpustream_kernels::reduce::Reduce as _;
+use gpustream_kernels::scan::Scan as _;
 use gpustream_timeline_view::perfetto;
 
 tests! {
@@ -255,8 +255,7 @@ fn everything_is_noted_at_your_line(device: &Device) -> Result<()> {
     globals.set_factors(&a, &[1, 2, 3, 4])?;
     globals.factors()?.download(&a)?;
     let floats = a.full(N, 1.0f32)?;
-    let reduce = Reduce::load(&device)?;
-    for total in [reduce.sum(&a, &floats)?, reduce.max(&a, &floats)?, reduce.dot(&a, &floats, &floats)?] {
+    for total in [a.sum(&floats)?, a.max(&floats)?, a.dot(&floats, &floats)?] {
         assert!(a.download(&total)?[0] >= 1.0);
     }
     a.inclusive_scan(&floats, &mut a.duplicate(&floats)?)?;

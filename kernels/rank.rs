@@ -1,0 +1,86 @@
+//! What keys are worth if you look for the largest one, and NaN must never be it (`rank.cuh`).
+
+use gpustream::Plain;
+use gpustream::half::{bf16, f16};
+
+use crate::order::{Key, Order, masks};
+
+/// Keys that have a rank: those of [`Key`].
+pub trait Ranked: Key<Bits: LowBits> {
+    /// The largest key below the top bit that is no NaN.
+    #[doc(hidden)]
+    const NUMBERS: u64;
+}
+
+/// Unsigned integers, made from the low bits of a 64-bit one.
+#[doc(hidden)]
+pub trait LowBits: Plain {
+    fn low(bits: u64) -> Self;
+}
+
+macro_rules! ranked {
+    ($($key:ty: $numbers:expr;)*) => {$(
+        impl Ranked for $key {
+            const NUMBERS: u64 = $numbers;
+        }
+    )*};
+}
+ranked! {
+    u8: u64::MAX;
+    u16: u64::MAX;
+    u32: u64::MAX;
+    u64: u64::MAX;
+    i8: u64::MAX;
+    i16: u64::MAX;
+    i32: u64::MAX;
+    i64: u64::MAX;
+    f16: 0x7c00;
+    bf16: 0x7f80;
+    f32: 0x7f80_0000;
+    f64: 0x7ff << 52;
+}
+
+macro_rules! low_bits {
+    ($($bits:ty)*) => {$(
+        impl LowBits for $bits {
+            fn low(bits: u64) -> Self {
+                bits as Self
+            }
+        }
+    )*};
+}
+low_bits! { u8 u16 u32 u64 }
+
+/// The numbers that kernels need to compute ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ranks<B> {
+    pub if_set: B,
+    pub if_clear: B,
+    pub numbers: B,
+    /// The key that stands for no key at all: the one that comes last and is no NaN.
+    pub nothing: B,
+}
+
+/// Returns the ranks that are largest for the first keys of an order.
+pub(crate) fn first_is_largest<T: Ranked>(order: Order) -> Ranks<T::Bits> {
+    let [if_set, if_clear] = masks::<T>(match order {
+        Order::Ascending => Order::Descending,
+        Order::Descending => Order::Ascending,
+    });
+    let top = 1 << (8 * size_of::<T>() - 1);
+    let is_float = T::NUMBERS != u64::MAX;
+    let nothing = match order {
+        Order::Ascending if is_float => T::NUMBERS,
+        Order::Descending if is_float => T::NUMBERS | top,
+        // The key with rank 0, as in `order.cuh`.
+        _ if if_set & top != 0 => if_set,
+        _ => if_clear,
+    };
+    let low = T::Bits::low;
+    Ranks { if_set: low(if_set), if_clear: low(if_clear), numbers: low(T::NUMBERS), nothing: low(nothing) }
+}
+
+/// Returns the bits that a key has unless it is zero. −0 has none of them.
+pub(crate) fn bits_of_nonzero<T: Ranked>() -> u64 {
+    if T::NUMBERS == u64::MAX { u64::MAX } else { (1 << (8 * size_of::<T>() - 1)) - 1 }
+}
