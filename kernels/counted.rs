@@ -175,6 +175,12 @@ impl<T: Plain> InputMut<T> for Counted<T> {
     }
 }
 
+impl<T: Plain> Input<T> for Elements<'_, T> {
+    fn elements(&self) -> Elements<'_, T> {
+        Elements { values: self.values, count: self.count }
+    }
+}
+
 impl<T: Plain> Input<T> for CountedView<'_, T> {
     fn elements(&self) -> Elements<'_, T> {
         Elements { values: self.values, count: Some(self.count) }

@@ -30,6 +30,8 @@ pub mod by_key;
 mod call;
 pub mod convert;
 mod counted;
+#[cfg(all(feature = "select", feature = "sort"))]
+pub mod group_by;
 mod order;
 mod rank;
 pub mod reduce;
@@ -37,10 +39,10 @@ pub mod reduce;
 pub mod scan;
 #[cfg(feature = "select")]
 pub mod select;
-#[cfg(feature = "scan")]
-mod tiles;
 #[cfg(feature = "sort")]
 pub mod sort;
+#[cfg(feature = "scan")]
+mod tiles;
 #[cfg(feature = "top-k")]
 pub mod top_k;
 
@@ -53,11 +55,13 @@ pub use order::{Key, Order};
 /// use gpustream_kernels::prelude::*;
 /// ```
 pub mod prelude {
+    #[cfg(all(feature = "select", feature = "sort"))]
+    pub use crate::group_by::GroupBy;
+    pub use crate::reduce::Reduce;
     #[cfg(feature = "scan")]
     pub use crate::scan::Scan;
     #[cfg(feature = "sort")]
     pub use crate::sort::{Sort, SortOptions};
-    pub use crate::reduce::Reduce;
     #[cfg(feature = "top-k")]
     pub use crate::top_k::TopK;
     pub use crate::{Counted, Input, InputMut, Key, Order};

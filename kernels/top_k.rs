@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gpustream::{AsView, Buffer, Launch, Result, Stream, View};
 
-use crate::call::{Form, mismatch, shares};
+use crate::call::{Form, filling, mismatch};
 use crate::counted::{Counted, Elements, Input};
 use crate::order::Order;
 use crate::rank::{Ranked, Ranks, first_is_largest};
@@ -375,7 +375,7 @@ impl<T: Selectable> Rounds<'_, T> {
         let (parts, least) = match Form::of(stream.device()) {
             // As many blocks of 512 threads with 64 registers as an H200 runs at once.
             Form::Blocks => (2 * info.multiprocessors as usize, 16_384),
-            Form::Shares => (shares(stream, len * self.rows)?.0, 4 * ROOM),
+            Form::Shares => (filling(stream, len * self.rows)?.0, 4 * ROOM),
         };
         let parts = (parts / self.rows).min(len / least).max(1);
         // A part begins on a 16-byte boundary if the row does. A place in a part has 32 bits.

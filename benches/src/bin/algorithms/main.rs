@@ -80,7 +80,7 @@ fn address<T: Plain>(buffer: &Buffer<T>) -> usize {
 
 impl Bench<'_> {
     fn all(&mut self) -> Result<()> {
-        let s = self.stream;
+        let (s, how) = (self.stream, &SortOptions::default());
         let n = 1usize << self.args.power;
         let (random, wide): (Vec<u32>, Vec<u64>) = numbers(n).map(|x| (x as u32, x)).unzip();
         let keys = s.upload(&random)?;
@@ -125,14 +125,14 @@ impl Bench<'_> {
                 "sort u32",
                 n,
                 8 * n,
-                |s| Ok(s.sort_into(&k, &mut y.slice_mut(..n)?)?),
+                |s| Ok(s.sort_into(&k, &mut y.slice_mut(..n)?, how)?),
                 call!("cub_sort_u32", k_at, to, n),
             )?;
             self.row(
                 "sort pairs u32 u32",
                 n,
                 16 * n,
-                |s| Ok(s.sort_by_key_into(&k, &k, &mut y.slice_mut(..n)?, &mut z.slice_mut(..n)?)?),
+                |s| Ok(s.sort_by_key_into(&k, &k, &mut y.slice_mut(..n)?, &mut z.slice_mut(..n)?, how)?),
                 call!("cub_sort_pairs_u32", k_at, to, k_at, to_2, n),
             )?;
         }
@@ -199,14 +199,14 @@ impl Bench<'_> {
             "sort f32",
             n,
             8 * n,
-            |s| Ok(s.sort_into(&floats, &mut y.cast_mut::<f32>()?)?),
+            |s| Ok(s.sort_into(&floats, &mut y.cast_mut::<f32>()?, how)?),
             call!("cub_sort_f32", f_at, to, n),
         )?;
         self.row(
             "sort u64",
             half,
             16 * half,
-            |s| Ok(s.sort_into(&wide_keys, &mut y.cast_mut::<u64>()?)?),
+            |s| Ok(s.sort_into(&wide_keys, &mut y.cast_mut::<u64>()?, how)?),
             call!("cub_sort_u64", w_at, to, half),
         )?;
         self.row(
@@ -215,19 +215,20 @@ impl Bench<'_> {
             32 * half,
             |s| {
                 let (keys, values) = (&mut y.cast_mut::<u64>()?, &mut z.cast_mut::<u64>()?);
-                Ok(s.sort_by_key_into(&wide_keys, &wide_keys, keys, values)?)
+                Ok(s.sort_by_key_into(&wide_keys, &wide_keys, keys, values, how)?)
             },
             call!("cub_sort_pairs_u64", w_at, to, w_at, to_2, half),
         )?;
         let segments = n / 4 / 1024;
         let offsets = s.upload(&(0..=segments as u32).map(|i| i * 1024).collect::<Vec<_>>())?;
+        let wide_offsets = s.upload(&(0..=segments as u64).map(|i| i * 1024).collect::<Vec<_>>())?;
         let (few, of) = (floats.slice(..segments * 1024)?, address(&offsets));
         let keys_of_segments = keys.slice(..segments * 1024)?;
         self.row(
             "sum of segments of 1024 f32",
             few.len(),
             4 * few.len(),
-            |s| Ok(drop(s.sum_segments(&few, &offsets)?)),
+            |s| Ok(drop(s.sum_segments(&few, &wide_offsets)?)),
             call!("cub_sum_segments_f32", f_at, to, of, segments),
         )?;
         self.row(
@@ -237,7 +238,7 @@ impl Bench<'_> {
             |s| {
                 let mut keys = w.slice_mut(..segments * 1024)?;
                 s.copy(&keys_of_segments, &mut keys)?;
-                Ok(s.sort_segments(&mut keys, &offsets)?)
+                Ok(s.sort_segments(&mut keys, &offsets, how)?)
             },
             call!("cub_sort_segments_u32", k_at, to_3, few.len(), of, segments),
         )?;
