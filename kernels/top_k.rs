@@ -39,8 +39,8 @@ const DIGITS: usize = 1 << 11;
 ///
 /// For k up to 1024 the array is read once, and perhaps a second time in part. If very many elements are equal, or the input
 /// was made to be slow, each part of it is read up to twelve times. The temporaries are small. For larger k a GPU reads the array
-/// four to eight times (two more than an element has digits of 11 bits), and then sorts the k elements. If k is more than half of the
-/// elements, and on the CPU, we sort them all. That takes temporary memory for two copies of what is sorted and its indices.
+/// once for each 11 bits of an element and twice more, and then sorts the k elements. If k is more than half of the elements,
+/// and on the CPU, we sort them all. A sort takes temporary memory for two copies of the elements and their indices.
 pub trait TopK {
     /// Finds the `k` largest elements and their indices.
     ///
@@ -104,7 +104,9 @@ pub trait TopK {
         order: Order,
     ) -> Result<(Buffer<T>, Buffer<u32>)>;
 
-    /// Finds element number `k` of an order, which is the last of the first `k`: number 1 is the first.
+    /// Finds element number `k` of an order, which is the last of the first `k`: number 1 is the first. So you get the median of
+    /// an odd number of elements with `k = n / 2 + 1`. A GPU sorts nothing for this. If the element is NaN, you may get
+    /// another NaN.
     ///
     /// # Errors
     /// The errors of [`top_k`](Self::top_k), also if `k` is 0.
