@@ -298,17 +298,22 @@ GS_INLINE gs::u32 collect(const Bits* x, gs::u32 n, Ranks<Bits> ranks, Bound<Ran
     return result;
 }
 
-// Sorts the first `count` items, and others behind them.
+// Sorts the first `count` items, and others behind them: thread number `thread` of the `threads` of a block. Pairs that are at
+// most `near` apart always belong to the same warp, and then nothing else has to wait. If `threads` is a warp, they all do.
 template <class Rank>
-GS_INLINE void sort_items(Shared<Rank>& shared, gs::u32 count) {
-    const gs::u32 thread = gs::thread_in_block(), threads = gs::threads_in_block();
-    // Pairs at most this far apart always belong to the same warp, and then nothing else has to wait.
-    const gs::u32 near = threads % gs::warp_size() == 0 ? gs::warp_size() : 0;
-    Item<Rank>* item = gs::shared_address(shared.item);
+GS_INLINE void sort_items(Item<Rank>* item, gs::u32 count, gs::u32 thread, gs::u32 threads, gs::u32 near) {
+    const auto wait = [=](gs::u32 distance) {
+        if (distance <= near) {
+            gs::sync_warp();
+        } else {
+            __syncthreads();
+        }
+    };
+    item = gs::shared_address(item);
     gs::u32 size = 1;
     while (size < count) size *= 2;
     for (gs::u32 i = count + thread; i < size; i += threads) item[i] = Item<Rank>{0, ~0u};
-    __syncthreads();
+    wait(~0u);
     for (gs::u32 length = 2; length <= size; length *= 2) {
         for (gs::u32 distance = length / 2; distance > 0; distance /= 2) {
             for (gs::u32 p = thread; p < size / 2; p += threads) {
@@ -320,14 +325,10 @@ GS_INLINE void sort_items(Shared<Rank>& shared, gs::u32 count) {
                 }
             }
             const gs::u32 next = distance > 1 ? distance / 2 : length;
-            if (distance <= near && next <= near) {
-                gs::sync_warp();
-            } else {
-                __syncthreads();
-            }
+            wait(distance > next ? distance : next);
         }
     }
-    __syncthreads();
+    wait(~0u);
 }
 
 // Leaves the first k items of a part in order in shared memory.
@@ -344,7 +345,8 @@ GS_INLINE void first_items(const Bits* x, gs::u32 n, Ranks<Bits> ranks, gs::u32 
     }
     gs::u32 found = collect(x, n, ranks, bound, shared);
     if (found > room) found = collect(x, n, ranks, exact_bound(x, n, ranks, k, shared), shared);
-    sort_items(shared, found);
+    const gs::u32 thread = gs::thread_in_block(), threads = gs::threads_in_block();
+    sort_items(shared.item, found, thread, threads, threads % gs::warp_size() == 0 ? gs::warp_size() : 0);
 }
 
 #if defined(GS_CPU)
@@ -427,6 +429,43 @@ __global__ void __launch_bounds__(512, 2) top_parts(const Bits* __restrict__ x, 
             index[part * keep + j] = index_of ? index_of[row * stride + begin + place] : (gs::u32)(begin + place);
         }
         __syncthreads();
+    }
+}
+
+/// The same as `top_parts` for parts of up to 256 elements: a warp sorts each, because a block would hardly do anything.
+/// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
+/// optional: index_of, count, left
+/// requires: n <= stride, rows * stride <= len(x), rows * stride <= len(index_of), 1 <= len(count), 1 <= len(left),
+///           1 <= window, window <= 256, 1 <= keep, keep <= window,
+///           rows * ((n + window - 1) / window) * keep <= len(values), rows * ((n + window - 1) / window) * keep <= len(index)
+template <class Bits>
+__global__ void top_small_parts(const Bits* __restrict__ x, const gs::u32* __restrict__ index_of,
+                                const gs::u64* __restrict__ count, size_t rows, size_t stride, size_t n, size_t window,
+                                unsigned int keep, Bits if_set, Bits if_clear, Bits numbers, Bits* __restrict__ values,
+                                gs::u32* __restrict__ index, gs::u64* __restrict__ left) {
+    typedef typename Words<Bits>::Rank Rank;
+    constexpr gs::u32 small = 256, most = room / small;
+    __shared__ Item<Rank> items[room];
+    const Ranks<Bits> ranks{{if_set, if_clear}, numbers};
+    const size_t parts = (n + window - 1) / window, total = live(n, count);
+    const gs::u32 lane = gs::lane(), lanes = gs::warp_lanes(), warp = gs::warp_in_block();
+    const gs::u32 warps = gs::warps_in_block() < most ? gs::warps_in_block() : most;
+    if (left && gs::thread_in_grid() == 0) *left = kept(total, window, keep);
+    if (warp >= warps) return;
+    Item<Rank>* item = items + warp * small;
+    for (size_t part = gs::block_in_grid() * warps + warp; part < rows * parts; part += gs::blocks_in_grid() * warps) {
+        const size_t row = part / parts, begin = (part - row * parts) * window;
+        if (begin >= total) continue;
+        const size_t from = row * stride + begin;
+        const gs::u32 length = (gs::u32)gs::smaller(window, total - begin), first = keep < length ? keep : length;
+        for (gs::u32 i = lane; i < length; i += lanes) item[i] = Item<Rank>{ranks.of(x[from + i]), i};
+        sort_items(item, length, lane, lanes, ~0u);
+        for (gs::u32 j = lane; j < first; j += lanes) {
+            const gs::u32 place = item[j].place;
+            values[part * keep + j] = x[from + place];
+            index[part * keep + j] = index_of ? index_of[from + place] : (gs::u32)(begin + place);
+        }
+        gs::sync_warp();
     }
 }
 

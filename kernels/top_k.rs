@@ -16,11 +16,17 @@ use crate::rank::{Ranked, Ranks, first_is_largest};
 mod bindings {
     gpustream::include_kernels!("top_k");
 }
-use bindings::{HasChoose, HasCopyKept, HasCountDigits, HasCountKept, HasMergeRuns, HasTopParts, Kernels};
+use bindings::{
+    HasChoose, HasCopyKept, HasCountDigits, HasCountKept, HasMergeRuns, HasTopParts, HasTopSmallParts,
+    Kernels,
+};
 
 /// How many elements a block can sort, and how many of them it can find without sorting all.
 const ROOM: usize = 2048;
 const MOST: usize = ROOM / 2;
+
+/// How many elements of a part one warp sorts alone.
+const SMALL: usize = 256;
 
 /// How many values a digit of a rank has in the kernels.
 const DIGITS: usize = 1 << 11;
@@ -33,8 +39,8 @@ const DIGITS: usize = 1 << 11;
 ///
 /// For k up to 1024 the array is read once, and perhaps a second time in part. If very many elements are equal, or the input
 /// was made to be slow, each part of it is read up to twelve times. The temporaries are small. For larger k a GPU reads the array
-/// four to eight times (two more than an element has digits of 11 bits), and then sorts the k elements. If k is more than half of the
-/// elements, and on the CPU, we sort them all. That takes temporary memory for two copies of what is sorted and its indices.
+/// once for each 11 bits of an element and twice more, and then sorts the k elements. If k is more than half of the elements,
+/// and on the CPU, we sort them all. A sort takes temporary memory for two copies of the elements and their indices.
 pub trait TopK {
     /// Finds the `k` largest elements and their indices.
     ///
@@ -98,7 +104,9 @@ pub trait TopK {
         order: Order,
     ) -> Result<(Buffer<T>, Buffer<u32>)>;
 
-    /// Finds element number `k` of an order, which is the last of the first `k`: number 1 is the first.
+    /// Finds element number `k` of an order, which is the last of the first `k`: number 1 is the first. So you get the median of
+    /// an odd number of elements with `k = n / 2 + 1`. A GPU sorts nothing for this. If the element is NaN, you may get
+    /// another NaN.
     ///
     /// # Errors
     /// The errors of [`top_k`](Self::top_k), also if `k` is 0.
@@ -112,11 +120,12 @@ impl<T: Ranked<Bits: SelectKernels>> Selectable for T {}
 /// Integers that stand for keys.
 #[doc(hidden)]
 pub trait SelectKernels:
-    HasTopParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept
+    HasTopParts + HasTopSmallParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept
 {
 }
-impl<B: HasTopParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept> SelectKernels
-    for B
+impl<
+    B: HasTopParts + HasTopSmallParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept,
+> SelectKernels for B
 {
 }
 
@@ -394,44 +403,45 @@ impl<T: Selectable> Rounds<'_, T> {
         let keep = self.k.min(window);
         let parts = row.len.div_ceil(window);
         let mut first = self.room(stream, parts * keep)?;
-        let threads = match Form::of(stream.device()) {
-            // If there are many parts, small blocks do more in all, because fewer threads wait at each barrier.
-            Form::Blocks => {
-                let is_many = self.rows * parts > 8 * stream.device().info().multiprocessors as usize;
-                (window / 8).next_power_of_two().clamp(32, if is_many { 256 } else { 512 }) as u32
-            }
-            Form::Shares => 1,
-        };
-        let blocks = (self.rows * parts).min(i32::MAX as usize) as u32;
-        // If a block reads every pack for its bound, it collects about `keep` elements, and `step` times as many if it reads
-        // one in `step`. It should read enough of them and not have to sort many.
-        let step = (512 / keep).min(window / 8192).clamp(1, 8);
-        let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
-        self.kernels.top_parts(
-            stream,
-            &Launch::new(blocks, threads),
-            &row.keys,
-            row.indices.as_ref().map(|indices| indices as _),
-            row.count.as_ref().map(|count| count as _),
-            self.rows,
-            row.stride,
-            row.len,
-            window,
-            keep as u32,
-            if_set,
-            if_clear,
-            numbers,
-            step as u32,
-            &mut first.values.cast_mut::<T::Bits>()?,
-            &mut first.indices,
-            Some(&mut first.count),
-        )?;
-        Ok(Round {
+        let round = |first| Round {
             first,
             is_counted: row.count.is_some(),
             stride: parts * keep,
             len: kept(row.len, window, keep),
-        })
+        };
+        let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
+        let is_gpu = Form::of(stream.device()) == Form::Blocks;
+        let (info, parts) = (stream.device().info(), self.rows * parts);
+        let indices = row.indices.as_ref().map(|indices| indices as _);
+        let count = row.count.as_ref().map(|count| count as _);
+        if is_gpu && window <= SMALL {
+            let warps = 256 / info.warp_size.max(1) as usize;
+            #[rustfmt::skip]
+            self.kernels.top_small_parts(
+                stream, &Launch::new(parts.div_ceil(warps).min(i32::MAX as usize) as u32, 256), &row.keys, indices, count,
+                self.rows, row.stride, row.len, window, keep as u32, if_set, if_clear, numbers,
+                &mut first.values.cast_mut::<T::Bits>()?, &mut first.indices, Some(&mut first.count),
+            )?;
+            return Ok(round(first));
+        }
+        let threads = if is_gpu {
+            // If there are many parts, small blocks do more in all, because fewer threads wait at each barrier. With less
+            // than 128 threads, it takes each of them too long to look through the counters.
+            let most = if parts > 8 * info.multiprocessors as usize { 256 } else { 512 };
+            (window / 8).next_power_of_two().clamp(128, most) as u32
+        } else {
+            1
+        };
+        let launch = Launch::new(parts.min(i32::MAX as usize) as u32, threads);
+        // If a block reads every pack for its bound, it collects about `keep` elements, and `step` times as many if it reads
+        // one in `step`. It should read enough of them and not have to sort many.
+        let step = (512 / keep).min(window / 8192).clamp(1, 8);
+        #[rustfmt::skip]
+        self.kernels.top_parts(
+            stream, &launch, &row.keys, indices, count, self.rows, row.stride, row.len, window, keep as u32, if_set, if_clear,
+            numbers, step as u32, &mut first.values.cast_mut::<T::Bits>()?, &mut first.indices, Some(&mut first.count),
+        )?;
+        Ok(round(first))
     }
 
     /// Merges runs of `run` elements, two at a time.

@@ -208,7 +208,7 @@ fn moments_survive_a_large_mean(device: &Device) -> Result<()> {
     let s = device.stream()?;
     for n in [1usize, 2, 15, 17, 1025, 70_003] {
         let mut random = Random(n as u64);
-        let x: Vec<f64> = (0..n + 1).map(|_| 1e6 + random.below(1000) as f64 / 1000.0).collect();
+        let x: Vec<f64> = (0..=n).map(|_| 1e6 + random.below(1000) as f64 / 1000.0).collect();
         let narrow: Vec<f32> = x.iter().map(|x| (x - 1e6 + 1000.0) as f32).collect();
         let wide: Vec<f64> = narrow.iter().map(|x| f64::from(*x)).collect();
         let moments = |x: &[f64]| {

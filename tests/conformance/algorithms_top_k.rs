@@ -169,9 +169,16 @@ fn nan_comes_last(device: &Device) -> Result<()> {
 
 fn rows_are_searched_each_alone(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    for (rows, columns, k) in
-        [(1, 1, 1), (50, 3, 2), (7, 100, 100), (3, 2500, 60), (2, 20_000, 5), (3, 2100, 2050)]
-    {
+    for (rows, columns, k) in [
+        (1, 1, 1),
+        (50, 3, 2),
+        (7, 100, 100),
+        (20, 256, 8),
+        (20, 257, 8),
+        (3, 2500, 60),
+        (2, 20_000, 5),
+        (3, 2100, 2050),
+    ] {
         let mut random = Random(columns as u64);
         let x: Vec<u16> = (0..rows * columns).map(|_| random.below(200) as u16).collect();
         let dx = s.upload(&x)?;
