@@ -223,8 +223,8 @@ pub trait Sort {
     /// Sorts each segment of the keys in place. Segment `s` has the keys from `offsets[s]` up to `offsets[s + 1]`, so there is one more
     /// offset than there are segments. Keys outside of all segments stay as they are.
     ///
-    /// A GPU sorts each segment with one block, so this is for many segments, not for a few very long ones. Up to 2048 keys
-    /// are sorted without leaving the block. Allocates a second array for the keys.
+    /// A GPU sorts up to 128 keys with a warp, and more with a block; up to 2048 stay inside of it. So this is for many segments:
+    /// if there are a few very long ones, sort each as an array of its own. Allocates a second array for the keys.
     ///
     /// ```
     /// # use gpustream::Device;
@@ -574,6 +574,7 @@ trait Bits:
     blocks::HasSortDigits
     + blocks::HasSortKeys<0>
     + blocks::HasSortKeys<1>
+    + blocks::HasSortShortSegments
     + blocks::HasSortSegments
     + blocks::HasSortLongSegments
     + by_shares::HasShareSegments
@@ -1101,26 +1102,34 @@ fn sort_segments<B: Bits, I: Index>(
     match Form::of(stream.device()) {
         Form::Blocks => {
             let kernels = stream.device().extension(blocks::Kernels::load)?;
-            let launch = |blocks: usize| Launch::new([segments.min(blocks) as u32, 1, 1], [256, 1, 1]);
-            kernels.sort_segments::<B>(
-                stream,
-                &launch(segments),
-                &mut keys,
-                values.as_mut().map(|values| values as _),
-                size as u32,
-                n,
-                short,
-                long,
-                segments,
-                first,
-                end,
-                if_set,
-                if_clear,
-            )?;
-            let resident = 2 * stream.device().info().multiprocessors as usize;
+            let launch = |blocks: usize, threads: u32| {
+                Launch::new([segments.min(blocks) as u32, 1, 1], [threads, 1, 1])
+            };
+            macro_rules! launch {
+                ($kernel:ident, $blocks:expr) => {
+                    kernels.$kernel::<B>(
+                        stream,
+                        &launch($blocks, 256),
+                        &mut keys,
+                        values.as_mut().map(|values| values as _),
+                        size as u32,
+                        n,
+                        short,
+                        long,
+                        segments,
+                        first,
+                        end,
+                        if_set,
+                        if_clear,
+                    )?
+                };
+            }
+            // Each launch leaves to the others what does not fit.
+            launch!(sort_short_segments, segments.div_ceil(256 / stream.device().info().warp_size as usize));
+            launch!(sort_segments, segments);
             kernels.sort_long_segments::<B>(
                 stream,
-                &launch(resident),
+                &launch(1 << 16, 512),
                 &mut keys,
                 &mut other,
                 values.as_mut().map(|values| values as _),
