@@ -464,8 +464,11 @@ impl<'a> Values<'a> {
         match self {
             Self::None => None,
             Self::Bytes(Moved { source, result }, size) => {
-                let result = result.len() / size;
-                Some([source.as_ref().map_or(result, |source| source.len() / size), result])
+                let result = result.len().checked_div(*size).unwrap_or(0);
+                Some([
+                    source.as_ref().map_or(result, |source| source.len().checked_div(*size).unwrap_or(0)),
+                    result,
+                ])
             }
             Self::Numbers(result) => Some([result.len(); 2]),
             Self::LongNumbers(result) => Some([result.len(); 2]),
@@ -723,14 +726,12 @@ fn move_bytes<I: Index>(
     count: Option<View<'_, u64>>,
 ) -> Result<()> {
     let Moved { source, result } = bytes;
-    match source {
-        Some(source) => gather_bytes(stream, source, order, result, size, count),
-        None => {
-            let mut before = stream.alloc::<u8>(result.len())?;
-            stream.copy(&result, &mut before)?;
-            gather_bytes(stream, before.view(), order, result, size, count)
-        }
+    if let Some(source) = source {
+        return gather_bytes(stream, source, order, result, size, count);
     }
+    let mut before = stream.alloc::<u8>(result.len())?;
+    stream.copy(&result, &mut before)?;
+    gather_bytes(stream, before.view(), order, result, size, count)
 }
 
 /// Gathers elements with `size` bytes, in the widest words that they consist of.
@@ -744,7 +745,7 @@ fn gather_bytes<I: Index>(
     count: Option<View<'_, u64>>,
 ) -> Result<()> {
     let kernels = stream.device().extension(moves::Kernels::load)?;
-    let (n, elements) = (index.len(), from.len() / size);
+    let (n, elements) = (index.len(), from.len().checked_div(size).unwrap_or(0));
     if n == 0 {
         return Ok(());
     }
@@ -920,16 +921,13 @@ fn counting(stream: &Stream, n: usize) -> Launch {
 const PER_SHARE: usize = 1 << 14;
 
 #[track_caller]
-fn sort_shares<B: Bits, V: Plain>(
+fn sort_shares<B: Bits + MovedByShares<V>, V: Plain>(
     stream: &Stream,
     mut keys: Moved<'_, B>,
     how: &How<'_>,
     values: Option<Moved<'_, V>>,
     numbers: bool,
-) -> Result<()>
-where
-    B: MovedByShares<V>,
-{
+) -> Result<()> {
     match values {
         None => sort_shares_with::<B, u8>(stream, &mut keys, how, None, None, None, false),
         Some(Moved { source, mut result }) => {
