@@ -7,7 +7,8 @@
 //   sort_keys, sort_pairs  one pass. A block ranks a tile in shared memory and learns by look-back how many keys with each
 //                          digit the tiles before it have. Then it knows each key's place.
 //   sort_block             everything at once, for arrays that fit into one block
-//   sort_segments          many short arrays, each with a block, and sort_long_segments those that do not fit into one
+//   sort_segments          many short arrays, each with a block; sort_short_segments those that fit into a warp, and
+//                          sort_long_segments those that do not fit into a block
 //
 // Look-back: each tile has a word per digit. It is empty, or has the tile's own count, or the count of all tiles up to this one.
 // A tile adds up the words before its own until it finds one of the last kind. Flag and count are in one word, so no fence
@@ -486,6 +487,67 @@ struct Segments {
     GS_INLINE size_t size(size_t s) const { return at(s) < at(s + 1) ? at(s + 1) - at(s) : 0; }
 };
 
+// How many keys a segment has at most that a warp sorts.
+constexpr u32 most_in_warp = 128;
+
+// Moves values as keys have moved that the lanes have in turn. All lanes call it together.
+template <class T>
+GS_INLINE void move_in_warp(unsigned char* values, u32 parts, u32 part, u32 size, const u32* to) {
+    constexpr int items = most_in_warp / 32;
+    const u32 lane = gs::lane(), width = warp_width();
+    T value[items];
+    GS_UNROLL
+    for (int i = 0; i < items; ++i) {
+        const u32 at = lane + i * width;
+        if (at < size) value[i] = ((const T*)values)[at * parts + part];
+    }
+    gs::sync_warp();
+    GS_UNROLL
+    for (int i = 0; i < items; ++i) {
+        const u32 at = lane + i * width;
+        if (at < size) ((T*)values)[to[i] * parts + part] = value[i];
+    }
+    gs::sync_warp();
+}
+
+// Sorts a few keys by one warp: it compares each with all others. `shared` has room for them.
+template <class Key>
+GS_INLINE void sort_in_warp(Key* keys, unsigned char* values, u32 bytes, u32 size, u32 first_bit, u32 end_bit, Order<Key> order,
+                            Key* shared) {
+    constexpr int items = most_in_warp / 32;
+    const u32 lane = gs::lane(), width = warp_width();
+    Key own[items], rank[items];
+    u32 to[items];
+    // Only the bits that we sort by, at the top.
+    const u32 up = (u32)sizeof(Key) * 8 - end_bit, down = up + first_bit;
+    gs::sync_warp();
+    GS_UNROLL
+    for (int i = 0; i < items; ++i) {
+        const u32 at = lane + i * width;
+        to[i] = 0, rank[i] = 0;
+        if (at >= size) continue;
+        own[i] = keys[at];
+        rank[i] = (Key)((Key)(order.rank(own[i]) << up) >> down);
+        shared[at] = rank[i];
+    }
+    gs::sync_warp();
+    for (u32 j = 0; j < size; ++j) {
+        const Key other = shared[j];
+        GS_UNROLL
+        for (int i = 0; i < items; ++i) to[i] += j < lane + i * width ? other <= rank[i] : other < rank[i];
+    }
+    gs::sync_warp();
+    GS_UNROLL
+    for (int i = 0; i < items; ++i) {
+        if (lane + i * width < size) keys[to[i]] = own[i];
+    }
+    if (!values) return;
+    if (bytes == 1) move_in_warp<unsigned char>(values, 1, 0, size, to);
+    if (bytes == 2) move_in_warp<unsigned short>(values, 1, 0, size, to);
+    if (bytes == 4) move_in_warp<u32>(values, 1, 0, size, to);
+    for (u32 part = 0; part < bytes / 8; ++part) move_in_warp<u64>(values, bytes / 8, part, size, to);
+}
+
 // What a segment that does not fit into a block moves between, beside its own keys and values.
 template <class Key>
 struct SegmentMemory {
@@ -497,38 +559,39 @@ struct SegmentMemory {
 // Sorts a segment of any length with one block, tile by tile.
 template <class Key>
 GS_INLINE void sort_long_segment(BlockArrays<Key> arrays, SegmentMemory<Key> other, size_t size, u32 first_bit, u32 end_bit,
-                                 Order<Key> order, BlockMemory<Key, segment_threads, segment_items>& memory, u32* counts,
+                                 Order<Key> order, BlockMemory<Key, block_threads, block_items<Key>>& memory, u32* counts,
                                  size_t* starts) {
-    constexpr u32 threads = segment_threads, tile_size = threads * segment_items;
+    constexpr u32 threads = block_threads, tile_size = threads * block_items<Key>;
+    constexpr int items = (int)block_items<Key>;
     const u32 thread = gs::thread_in_block();
     Key *from = arrays.keys, *to = other.keys;
     u32 *from_numbers = other.numbers, *to_numbers = other.numbers_too;
     for (u32 shift = first_bit; shift < end_bit; shift += 8) {
         const Digit<Key> digit(shift, digit_bits(shift, end_bit));
-        counts[thread] = 0;
+        if (thread < bins) counts[thread] = 0;
         __syncthreads();
         for (size_t i = thread; i < size; i += threads) gs::shared_add(counts + digit(order.rank(from[i])), 1u);
         __syncthreads();
-        const gs::BlockScan<u64> scan = gs::block_scan((u64)counts[thread], (u64)0, gs::Sum());
+        const gs::BlockScan<u64> scan = gs::block_scan(thread < bins ? (u64)counts[thread] : (u64)0, (u64)0, gs::Sum());
         size_t start = (size_t)scan.before;  // of the keys with digit number `thread` that are not moved yet
         for (size_t begin = 0; begin < size; begin += tile_size) {
             const u32 left = (u32)gs::smaller(size - begin, tile_size);
-            ThreadKeys<threads, segment_items> own(left);
-            Key keys[segment_items];
-            u32 ranks[segment_items];
+            ThreadKeys<threads, items> own(left);
+            Key keys[items];
+            u32 ranks[items];
             GS_UNROLL
-            for (int i = 0; i < (int)segment_items; ++i)
+            for (int i = 0; i < items; ++i)
                 keys[i] = own.has(i) ? order.rank(from[begin + own.at(i)]) : (Key) ~(Key)0;
             for (u32 i = thread; i < threads / 32 * bins; i += threads) memory.next[i] = 0;
             __syncthreads();
             u32 count, before;
-            rank_keys<threads, (int)segment_items>(memory.next, memory.totals, keys, own.used, digit, count, before, [] {},
-                                                   [&](int i, u32 rank) { ranks[i] = rank; });
-            starts[thread] = start - before;
+            rank_keys<threads, items>(memory.next, memory.totals, keys, own.used, digit, count, before, [] {},
+                                      [&](int i, u32 rank) { ranks[i] = rank; });
+            if (thread < bins) starts[thread] = start - before;
             start += count;
             __syncthreads();
             GS_UNROLL
-            for (int i = 0; i < (int)segment_items; ++i) {
+            for (int i = 0; i < items; ++i) {
                 if (!own.has(i)) continue;
                 const size_t at = starts[digit(keys[i])] + ranks[i];
                 to[at] = order.key(keys[i]);
@@ -557,8 +620,29 @@ GS_INLINE void sort_long_segment(BlockArrays<Key> arrays, SegmentMemory<Key> oth
 
 }  // namespace
 
-/// Sorts the keys of each segment that fits into a block, and moves values with them. Segment s has the keys from offsets[s] up to
+/// Sorts the keys of each segment that fits into a warp, and moves values with them. Segment s has the keys from offsets[s] up to
 /// offsets[s + 1], by whichever of the two arrays of offsets there is. Values have 1, 2, 4, 8 or 16 bytes.
+/// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long
+/// requires: n <= len(keys), n * value_bytes <= len(values), segments + 1 <= len(offsets), segments + 1 <= len(long_offsets),
+///           end_bit <= 64, first_bit < end_bit, block.x == 256, block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
+/// optional: offsets, long_offsets, values
+template <class Key>
+__global__ void __launch_bounds__(256)
+    sort_short_segments(Key* keys, unsigned char* values, unsigned int value_bytes, size_t n,
+                        const unsigned int* __restrict__ offsets, const gs::u64* __restrict__ long_offsets, size_t segments,
+                        unsigned int first_bit, unsigned int end_bit, Key if_set, Key if_clear) {
+    __shared__ Key shared[segment_threads / 32 * most_in_warp];
+    const Order<Key> order{if_set, if_clear};
+    const Segments all{offsets, long_offsets, n};
+    const u32 warp = gs::thread_in_block() / warp_width();
+    const size_t s = (size_t)blockIdx.x * (segment_threads / warp_width()) + warp;
+    const size_t begin = s < segments ? all.begin(s) : 0, size = s < segments ? all.size(s) : 0;
+    if (size < 2 || size > most_in_warp) return;
+    sort_in_warp(keys + begin, values ? values + begin * value_bytes : nullptr, value_bytes, (u32)size, first_bit, end_bit,
+                 order, shared + warp * most_in_warp);
+}
+
+/// Sorts the segments that fit into a block, but not into a warp. 
 /// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long
 /// requires: n <= len(keys), n * value_bytes <= len(values), segments + 1 <= len(offsets), segments + 1 <= len(long_offsets),
 ///           end_bit <= 64, block.x == 256, block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
@@ -571,10 +655,11 @@ __global__ void __launch_bounds__(256, 4)
     __shared__ BlockMemory<Key, segment_threads, segment_items> memory;
     const Order<Key> order{if_set, if_clear};
     const Segments all{offsets, long_offsets, n};
+    // No loop over segments, because then it would not fit into the registers.
     const size_t s = blockIdx.x;
     if (s >= segments) return;
     const size_t begin = all.begin(s), size = all.size(s);
-    if (size == 0 || size > segment_threads * segment_items) return;
+    if (size <= most_in_warp || size > segment_threads * segment_items) return;
     unsigned char* const its_values = values ? values + begin * value_bytes : nullptr;
     const BlockArrays<Key> arrays{nullptr, keys + begin, nullptr, its_values, value_bytes, nullptr};
     if (size <= segment_threads * 4)
@@ -587,15 +672,15 @@ __global__ void __launch_bounds__(256, 4)
 /// types: Key = unsigned char, unsigned short, unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(other), n * value_bytes <= len(values), n * value_bytes <= len(values_other),
 ///           n <= len(numbers), n <= len(numbers_too), segments + 1 <= len(offsets), segments + 1 <= len(long_offsets),
-///           end_bit <= 64, block.x == 256, block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
+///           end_bit <= 64, block.x == 512, block.y == 1, block.z == 1, grid.y == 1, grid.z == 1
 /// optional: offsets, long_offsets, values, values_other, numbers, numbers_too
 template <class Key>
-__global__ void __launch_bounds__(256, 2)
+__global__ void __launch_bounds__(512, 1)
     sort_long_segments(Key* keys, Key* other, unsigned char* values, unsigned char* values_other, unsigned int* numbers,
                        unsigned int* numbers_too, unsigned int value_bytes, size_t n,
                        const unsigned int* __restrict__ offsets, const gs::u64* __restrict__ long_offsets, size_t segments,
                        unsigned int first_bit, unsigned int end_bit, Key if_set, Key if_clear) {
-    __shared__ BlockMemory<Key, segment_threads, segment_items> memory;
+    __shared__ BlockMemory<Key, block_threads, block_items<Key>> memory;
     __shared__ u32 counts[bins];
     __shared__ size_t starts[bins];
     const Order<Key> order{if_set, if_clear};

@@ -223,8 +223,8 @@ pub trait Sort {
     /// Sorts each segment of the keys in place. Segment `s` has the keys from `offsets[s]` up to `offsets[s + 1]`, so there is one more
     /// offset than there are segments. Keys outside of all segments stay as they are.
     ///
-    /// A GPU sorts each segment with one block, so this is for many segments, not for a few very long ones. Up to 2048 keys
-    /// are sorted without leaving the block. Allocates a second array for the keys.
+    /// A GPU sorts up to 128 keys with a warp, and more with a block; up to 2048 stay inside of it. So this is for many segments:
+    /// if there are a few very long ones, sort each as an array of its own. Allocates a second array for the keys.
     ///
     /// ```
     /// # use gpustream::Device;
@@ -464,8 +464,11 @@ impl<'a> Values<'a> {
         match self {
             Self::None => None,
             Self::Bytes(Moved { source, result }, size) => {
-                let result = result.len() / size;
-                Some([source.as_ref().map_or(result, |source| source.len() / size), result])
+                let result = result.len().checked_div(*size).unwrap_or(0);
+                Some([
+                    source.as_ref().map_or(result, |source| source.len().checked_div(*size).unwrap_or(0)),
+                    result,
+                ])
             }
             Self::Numbers(result) => Some([result.len(); 2]),
             Self::LongNumbers(result) => Some([result.len(); 2]),
@@ -574,6 +577,7 @@ trait Bits:
     blocks::HasSortDigits
     + blocks::HasSortKeys<0>
     + blocks::HasSortKeys<1>
+    + blocks::HasSortShortSegments
     + blocks::HasSortSegments
     + blocks::HasSortLongSegments
     + by_shares::HasShareSegments
@@ -722,14 +726,12 @@ fn move_bytes<I: Index>(
     count: Option<View<'_, u64>>,
 ) -> Result<()> {
     let Moved { source, result } = bytes;
-    match source {
-        Some(source) => gather_bytes(stream, source, order, result, size, count),
-        None => {
-            let mut before = stream.alloc::<u8>(result.len())?;
-            stream.copy(&result, &mut before)?;
-            gather_bytes(stream, before.view(), order, result, size, count)
-        }
+    if let Some(source) = source {
+        return gather_bytes(stream, source, order, result, size, count);
     }
+    let mut before = stream.alloc::<u8>(result.len())?;
+    stream.copy(&result, &mut before)?;
+    gather_bytes(stream, before.view(), order, result, size, count)
 }
 
 /// Gathers elements with `size` bytes, in the widest words that they consist of.
@@ -743,7 +745,7 @@ fn gather_bytes<I: Index>(
     count: Option<View<'_, u64>>,
 ) -> Result<()> {
     let kernels = stream.device().extension(moves::Kernels::load)?;
-    let (n, elements) = (index.len(), from.len() / size);
+    let (n, elements) = (index.len(), from.len().checked_div(size).unwrap_or(0));
     if n == 0 {
         return Ok(());
     }
@@ -919,16 +921,13 @@ fn counting(stream: &Stream, n: usize) -> Launch {
 const PER_SHARE: usize = 1 << 14;
 
 #[track_caller]
-fn sort_shares<B: Bits, V: Plain>(
+fn sort_shares<B: Bits + MovedByShares<V>, V: Plain>(
     stream: &Stream,
     mut keys: Moved<'_, B>,
     how: &How<'_>,
     values: Option<Moved<'_, V>>,
     numbers: bool,
-) -> Result<()>
-where
-    B: MovedByShares<V>,
-{
+) -> Result<()> {
     match values {
         None => sort_shares_with::<B, u8>(stream, &mut keys, how, None, None, None, false),
         Some(Moved { source, mut result }) => {
@@ -1101,26 +1100,34 @@ fn sort_segments<B: Bits, I: Index>(
     match Form::of(stream.device()) {
         Form::Blocks => {
             let kernels = stream.device().extension(blocks::Kernels::load)?;
-            let launch = |blocks: usize| Launch::new([segments.min(blocks) as u32, 1, 1], [256, 1, 1]);
-            kernels.sort_segments::<B>(
-                stream,
-                &launch(segments),
-                &mut keys,
-                values.as_mut().map(|values| values as _),
-                size as u32,
-                n,
-                short,
-                long,
-                segments,
-                first,
-                end,
-                if_set,
-                if_clear,
-            )?;
-            let resident = 2 * stream.device().info().multiprocessors as usize;
+            let launch = |blocks: usize, threads: u32| {
+                Launch::new([segments.min(blocks) as u32, 1, 1], [threads, 1, 1])
+            };
+            macro_rules! launch {
+                ($kernel:ident, $blocks:expr) => {
+                    kernels.$kernel::<B>(
+                        stream,
+                        &launch($blocks, 256),
+                        &mut keys,
+                        values.as_mut().map(|values| values as _),
+                        size as u32,
+                        n,
+                        short,
+                        long,
+                        segments,
+                        first,
+                        end,
+                        if_set,
+                        if_clear,
+                    )?
+                };
+            }
+            // Each launch leaves to the others what does not fit.
+            launch!(sort_short_segments, segments.div_ceil(256 / stream.device().info().warp_size as usize));
+            launch!(sort_segments, segments);
             kernels.sort_long_segments::<B>(
                 stream,
-                &launch(resident),
+                &launch(1 << 16, 512),
                 &mut keys,
                 &mut other,
                 values.as_mut().map(|values| values as _),

@@ -14,7 +14,8 @@ conformance::tests! {
     Warps: sorts_of_integers_are_those_of_rust, sorts_of_floats_are_those_of_rust, sorts_by_some_bits_keep_the_rest,
         values_of_any_size_follow_their_keys, counted_keys_are_sorted_up_to_their_count,
         sorts_can_be_captured_and_replayed, gathers_give_zero_for_what_is_not_there,
-        columns_sort_from_the_last_to_the_first, segments_are_sorted_one_by_one, sorts_that_do_not_fit_are_refused;
+        columns_sort_from_the_last_to_the_first, segments_are_sorted_one_by_one, long_arrays_are_shared_among_workers,
+        sorts_that_do_not_fit_are_refused;
 }
 
 /// None, one, the neighbours of a warp, what fits into a block and what does not, and several tiles.
@@ -288,7 +289,7 @@ fn segments_are_sorted_one_by_one(device: &Device) -> Result<()> {
         value: impl Fn(u64) -> V,
         order: Order,
     ) -> Result<()> {
-        let offsets = [3usize, 3, 4, 35, 36, 1070, 1070, 3200, 3207, 5310];
+        let offsets = [3usize, 3, 4, 35, 36, 164, 293, 1070, 1070, 3200, 3207, 5310];
         let n = 5315;
         let (keys, values) =
             (Vec::from_iter((0..n).map(|i| make(noise(i)))), Vec::from_iter((0..n).map(|i| value(noise(i)))));
@@ -320,6 +321,25 @@ fn segments_are_sorted_one_by_one(device: &Device) -> Result<()> {
     let result = s.sort_segments_by_key(&mut keys, &mut values, &offsets, &SortOptions::default());
     refused(result, ErrorKind::InvalidArgument, &["values with 3 bytes"]);
     s.sort_segments(&mut keys, &s.zeros::<u64>(0)?, &SortOptions::default())
+}
+
+/// So many keys that each worker of a CPU has a share. The second byte is the same in all of them, so there are three passes.
+fn long_arrays_are_shared_among_workers(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let n = 150_000;
+    let keys: Vec<u32> = (0..n).map(|i| noise(i) as u32 & 0x7fff_00ff | 0x500).collect();
+    for order in [Order::Ascending, Order::Descending] {
+        let options = SortOptions::default().order(order);
+        let want = order_of(&keys, order, u32::cmp);
+        let (mut x, mut into) = (s.upload(&keys)?, s.zeros(n)?);
+        s.sort_into(&x, &mut into, &options)?;
+        assert_eq!(s.download(&into)?, pick(&keys, &want), "into, {order:?}");
+        let mut values = s.upload(&Vec::from_iter(0..n as u32))?;
+        s.sort_by_key_with(&mut x, &mut values, &options)?;
+        assert_eq!(s.download(&x)?, pick(&keys, &want), "keys, {order:?}");
+        assert_eq!(s.download(&values)?, want, "values, {order:?}");
+    }
+    Ok(())
 }
 
 fn sorts_that_do_not_fit_are_refused(device: &Device) -> Result<()> {
