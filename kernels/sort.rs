@@ -68,9 +68,8 @@ impl Index for u64 {}
 /// If keys are a [`Counted`](crate::Counted), we sort as many as there are, and leave what is beyond alone.
 ///
 /// # Memory and time
-/// A sort in place allocates a second array for the keys (and one for the values), and about a quarter of a byte per element
-/// for counts. A GPU sorts up to 8192 keys (4096 with 64 bits) in a block, without any of these. The number of steps is
-/// proportional to the number of keys and of their bits.
+/// A sort allocates a second array for the keys (and one for the values), and at most a byte per element for counts. A GPU sorts
+/// up to 8192 keys (4096 with 64 bits) in a block, without any of these. The time grows with the number of keys times their bits.
 ///
 /// Values with 4 or 8 bytes move with the keys. For values of any other size we sort indices, and then move each value once.
 ///

@@ -285,7 +285,8 @@ __global__ void share_counts(const Key* source, Key* result, Key* other, size_t 
     count_passes<1>(share, keys.from(step & 3), pass, counts + me * bins);
 }
 
-/// Moves keys by one digit, and values with them, if they have 4 or 8 bytes. With `numbers` they are the keys' numbers at first.
+/// Moves keys by one digit, and values with them, if they have 4 or 8 bytes. With `numbers` they are the keys' numbers at first. We
+/// trust the plan and the counts: `sort.rs` launches this right after the kernels that write them, for the same keys.
 /// types: (Key, Value) = (unsigned char, unsigned char), (unsigned char, unsigned int), (unsigned char, unsigned long long),
 ///        (unsigned short, unsigned char), (unsigned short, unsigned int), (unsigned short, unsigned long long),
 ///        (unsigned int, unsigned char), (unsigned int, unsigned int), (unsigned int, unsigned long long),
