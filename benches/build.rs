@@ -1,18 +1,20 @@
 //! Compiles the kernels of the benchmarks, and NVIDIA's algorithms if the feature `cub` asks for them.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-fn main() {
+fn main() -> Result<(), Box<dyn Error>> {
     gpustream_build::Kernels::new()
         .file("bench.cu")
         .file("meetings.cu")
         .build()
         .unwrap_or_else(|error| error.exit());
-    let library = Path::new(&env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("libcub.so");
+    let library = PathBuf::from(env::var("OUT_DIR")?).join("libcub.so");
     if env::var_os("CARGO_FEATURE_CUB").is_none() {
-        return fs::write(library, []).expect("OUT_DIR can be written");
+        // The program `algorithms` contains the file in any case.
+        return Ok(fs::write(library, [])?);
     }
     let source = "src/bin/algorithms/cub.cu";
     println!("cargo::rerun-if-changed={source}");
@@ -25,9 +27,8 @@ fn main() {
     if let Some(lib) = nvcc.parent().and_then(Path::parent).map(|toolkit| toolkit.join("lib")) {
         command.arg("-L").arg(lib);
     }
-    match command.status() {
-        Ok(status) if status.success() => {}
-        Ok(status) => panic!("{} failed: {status}", nvcc.display()),
-        Err(error) => panic!("{}: {error}; name nvcc in the variable NVCC", nvcc.display()),
-    }
+    let status = command
+        .status()
+        .map_err(|error| format!("{}: {error}; name nvcc in the variable NVCC", nvcc.display()))?;
+    if status.success() { Ok(()) } else { Err(format!("{} failed: {status}", nvcc.display()).into()) }
 }

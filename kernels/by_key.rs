@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use gpustream::{AsViewMut, Buffer, Plain, Result, Stream, View, ViewMut};
 
-use crate::call::{Form, Shares, mismatch, optional, optional_mut};
+use crate::call::{Form, mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
 use crate::order::{Key, Order, masks};
-use crate::tiles::Tiles;
+use crate::tiles::{Shares, Tiles};
 
 mod bindings {
     gpustream::include_kernels!("by_key");
@@ -302,26 +302,26 @@ fn call<'a, K: RunKey, T: Plain>(
 /// The key and the total of each run.
 struct Totals<K, T> {
     keys: Buffer<K>,
-    totals: Buffer<T>,
+    values: Buffer<T>,
     count: Buffer<u64>,
 }
 
 impl<K: RunKey, T: Plain> Totals<K, T> {
     #[track_caller]
     fn new(stream: &Stream, n: usize) -> Result<Self> {
-        Ok(Self { keys: stream.alloc(n)?, totals: stream.alloc(n)?, count: stream.alloc(1)? })
+        Ok(Self { keys: stream.alloc(n)?, values: stream.alloc(n)?, count: stream.alloc(1)? })
     }
 
     #[track_caller]
     fn to(&mut self) -> Result<SumsTo<'_, K::Bits, T>> {
-        let Self { keys, totals, count } = self;
-        Ok(SumsTo::Runs { keys: keys.cast_mut()?, totals: totals.view_mut(), count })
+        let Self { keys, values, count } = self;
+        Ok(SumsTo::Runs { keys: keys.cast_mut()?, totals: values.view_mut(), count })
     }
 
     #[track_caller]
     fn counted(self) -> Result<(Counted<K>, Counted<T>)> {
         let count = Arc::new(self.count);
-        Ok((Counted::sharing(self.keys, count.clone())?, Counted::sharing(self.totals, count)?))
+        Ok((Counted::sharing(self.keys, count.clone())?, Counted::sharing(self.values, count)?))
     }
 }
 

@@ -3,7 +3,9 @@
 use std::panic::Location;
 
 use gpustream::hal::{BackendName, LaunchConfig};
-use gpustream::{AsView, AsViewMut, CallSite, Device, Error, ErrorKind, Launch, Plain, Result, Stream};
+#[cfg(feature = "scan")]
+use gpustream::{AsView, AsViewMut, Plain};
+use gpustream::{CallSite, Device, Error, ErrorKind, Launch, Result, Stream};
 
 /// How many elements a thread must have to be worth starting.
 const PER_THREAD: usize = 16;
@@ -13,27 +15,6 @@ pub(crate) fn filling(stream: &Stream, n: usize) -> Result<(usize, impl Fn(usize
     let LaunchConfig { grid, block, .. } = Launch::filling(n.max(1)).resolve(stream.device().info())?;
     let blocks = n.div_ceil(PER_THREAD * block[0] as usize).clamp(1, grid[0] as usize);
     Ok((blocks, move |blocks: usize| Launch::new([blocks as u32, 1, 1], block)))
-}
-
-/// The shares that the workers of a CPU cut an array into. A few shares for each worker balance better.
-pub(crate) struct Shares(u32);
-
-impl Shares {
-    pub(crate) fn new(stream: &Stream, n: usize) -> Self {
-        let most = u32::try_from(n.div_ceil(1 << 14)).unwrap_or(u32::MAX);
-        Self((stream.device().info().multiprocessors * 4).min(most).max(1))
-    }
-
-    /// Returns how many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.0 as usize
-    }
-
-    /// Returns the three launches in which workers first combine their own share, one of them then combines the shares, and all
-    /// write what they found. The kernel gets the number of the step.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = (i32, Launch)> {
-        (0..).zip([self.0, 1, self.0].map(|blocks| Launch::new(blocks, 1)))
-    }
 }
 
 /// Which kernels of an algorithm suit a device.
@@ -65,11 +46,13 @@ pub(crate) fn mismatch(label: &'static str, text: String) -> Error {
 }
 
 /// Passes memory that may be missing to a launcher.
+#[cfg(feature = "scan")]
 pub(crate) fn optional<T: Plain, M: AsView<T>>(memory: Option<&M>) -> Option<&dyn AsView<T>> {
     memory.map(|memory| memory as &dyn AsView<T>)
 }
 
 /// Passes memory that may be missing to a launcher that writes it.
+#[cfg(feature = "scan")]
 pub(crate) fn optional_mut<T: Plain, M: AsViewMut<T>>(
     memory: Option<&mut M>,
 ) -> Option<&mut dyn AsViewMut<T>> {

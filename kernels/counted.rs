@@ -137,7 +137,7 @@ pub trait InputMut<T: Plain> {
 
 /// Memory that is read, and how many of its elements there are, if the host does not know.
 #[doc(hidden)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Elements<'a, T> {
     pub values: View<'a, T>,
     pub count: Option<View<'a, u64>>,
@@ -177,7 +177,7 @@ impl<T: Plain> InputMut<T> for Counted<T> {
 
 impl<T: Plain> Input<T> for Elements<'_, T> {
     fn elements(&self) -> Elements<'_, T> {
-        Elements { values: self.values, count: self.count }
+        *self
     }
 }
 

@@ -1,9 +1,14 @@
-//! The kernels that come with gpustream, and their bindings.
+//! Algorithms on the device, and the kernels that come with gpustream.
 //!
-//! Each module has the bindings for a `.cu` file: load its `Kernels` once per device, then you can call them.
-//! A launcher is generic over the element type. If your code is generic too, use its trait as a bound
-//! ([`HasAxpy`](elementwise::HasAxpy) for `axpy`). [`Scan`](scan::Scan) needs several
-//! launches, and [`Convert`](convert::Convert) copies between element types.
+//! The algorithms are methods of a stream: bring them into scope with the [prelude]. [`Sort`](sort::Sort), [`Scan`](scan::Scan),
+//! [`Select`](select::Select), [`ByKey`](by_key::ByKey), [`GroupBy`](group_by::GroupBy), [`TopK`](top_k::TopK) and
+//! [`Reduce`](reduce::Reduce) say what each does. Their kernels are loaded once for each device, when you first need them.
+//! Results whose length only the device knows are [`Counted`]. Each family is a feature of this crate, so that you compile only what you
+//! use; by default you get all.
+//!
+//! The other modules have the bindings for a `.cu` file each: load its `Kernels` once per device, then you can call them. A
+//! launcher is generic over the element type. If your code is generic too, use its trait as a bound
+//! ([`HasAxpy`](elementwise::HasAxpy) for `axpy`). [`Convert`](convert::Convert) copies between element types.
 //!
 //! ```
 //! use gpustream::Device;
@@ -22,7 +27,7 @@
 //! ```
 //!
 //! You can pass any length, also above 2³¹ elements, and views at any offset. You get the same result in every run with the same
-//! device, lengths and offsets. No function here blocks, except [`Convert`](convert::Convert)'s download.
+//! device, lengths and offsets. No function here blocks, except the downloads of [`Counted`] and [`Convert`](convert::Convert).
 #![warn(clippy::missing_errors_doc)]
 
 #[cfg(feature = "select")]

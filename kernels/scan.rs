@@ -5,10 +5,10 @@ use std::sync::Arc;
 use gpustream::half::{bf16, f16};
 use gpustream::{AsViewMut, Plain, Result, Stream, View, ViewMut};
 
-use crate::call::{Form, Shares, mismatch, optional, optional_mut};
+use crate::call::{Form, mismatch, optional, optional_mut};
 use crate::counted::{Elements, ElementsMut, Input, InputMut};
 use crate::order::{self, Key, Order};
-use crate::tiles::Tiles;
+use crate::tiles::{Shares, Tiles};
 
 mod bindings {
     gpustream::include_kernels!("scan");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use gpustream::{AsView, AsViewMut, Buffer, Plain, Result, Stream, View, ViewMut};
 
-use crate::call::{Form, Shares, mismatch, optional, optional_mut};
+use crate::call::{Form, mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
 use crate::order::{Key, Order, masks};
-use crate::tiles::Tiles;
+use crate::tiles::{Shares, Tiles};
 
 mod bindings {
     gpustream::include_kernels!("select");
@@ -159,7 +159,7 @@ fn flagged<B: SelectBits>(
     if Form::of(stream.device()) == Form::Blocks {
         let mut tiles = tiles::<B>(stream, n, 5)?;
         let state = optional_mut(tiles.state.as_mut());
-        let (rest, rest_count) = parts(rest.as_mut());
+        let (rest, rest_count) = parts(&mut rest);
         let Kept { values, count: kept_count } = &mut kept;
         let (launch, cut) = (&tiles.launch, tiles.count);
         return kernels.select_flagged(
@@ -180,7 +180,7 @@ fn flagged<B: SelectBits>(
     let shares = Shares::new(stream, n);
     let (many, mut counts) = (shares.count(), stream.alloc(shares.count())?);
     for (step, launch) in shares.steps() {
-        let (rest, rest_count) = parts(rest.as_mut());
+        let (rest, rest_count) = parts(&mut rest);
         let (Kept { values, count: kept_count }, counts) = (&mut kept, &mut counts);
         kernels.select_flagged_shares(
             stream,
@@ -203,7 +203,7 @@ fn flagged<B: SelectBits>(
 
 type Parts<'a, B> = (Option<&'a mut dyn AsViewMut<B>>, Option<&'a mut dyn AsViewMut<u64>>);
 
-fn parts<'a, B: Plain>(kept: Option<&'a mut Kept<'_, B>>) -> Parts<'a, B> {
+fn parts<'a, B: Plain>(kept: &'a mut Option<Kept<'_, B>>) -> Parts<'a, B> {
     match kept {
         Some(Kept { values, count }) => (Some(values), Some(*count)),
         None => (None, None),

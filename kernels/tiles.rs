@@ -1,11 +1,11 @@
-//! The memory in which the tiles of an algorithm tell each other what they combine to (`lookback.cuh`).
+//! How an array is cut: into tiles for the blocks of a GPU, or into shares for the workers of a CPU.
 
 use gpustream::{Buffer, Launch, Result, Stream};
 
 /// How many threads work on a tile.
 pub(crate) const THREADS: u32 = 256;
 
-/// The tiles of a launch: a block for each.
+/// The tiles of a launch: a block for each, and memory in which they tell each other what they combine to (`lookback.cuh`).
 pub(crate) struct Tiles {
     pub(crate) launch: Launch,
     pub(crate) count: usize,
@@ -26,5 +26,26 @@ impl Tiles {
         // A grid of more blocks would be an error at the launch, which names the limit.
         let blocks = u32::try_from(count).unwrap_or(u32::MAX);
         Ok(Self { launch: Launch::new(blocks, THREADS), count, state })
+    }
+}
+
+/// The shares that the workers of a CPU cut an array into. A few shares for each worker balance better.
+pub(crate) struct Shares(u32);
+
+impl Shares {
+    pub(crate) fn new(stream: &Stream, n: usize) -> Self {
+        let most = u32::try_from(n.div_ceil(1 << 14)).unwrap_or(u32::MAX);
+        Self((stream.device().info().multiprocessors * 4).min(most).max(1))
+    }
+
+    /// Returns how many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the three launches in which workers first combine their own share, one of them then combines the shares, and all
+    /// write what they found. The kernel gets the number of the step.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (i32, Launch)> {
+        (0..).zip([self.0, 1, self.0].map(|blocks| Launch::new(blocks, 1)))
     }
 }

@@ -60,18 +60,15 @@ pub trait TopK {
     /// # Errors
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are fewer than `k` elements, or 2³² of them
     /// or more. The errors of [`Stream::alloc`] and of launches.
-    fn top_k<T: Selectable>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        k: usize,
-    ) -> Result<(Buffer<T>, Buffer<u32>)>;
+    fn top_k<T: Rankable>(&self, x: &(impl AsView<T> + ?Sized), k: usize)
+    -> Result<(Buffer<T>, Buffer<u32>)>;
 
     /// Finds the first `k` elements of an order and their indices: with [`Order::Ascending`] the smallest ones, with
     /// [`Order::Descending`] the largest ones.
     ///
     /// # Errors
     /// The errors of [`top_k`](Self::top_k).
-    fn top_k_with<T: Selectable>(
+    fn top_k_with<T: Rankable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         k: usize,
@@ -83,7 +80,7 @@ pub trait TopK {
     ///
     /// # Errors
     /// The errors of [`top_k`](Self::top_k), but `k` may be larger than the number of elements.
-    fn top_k_counted<T: Selectable>(
+    fn top_k_counted<T: Rankable>(
         &self,
         x: &impl Input<T>,
         k: usize,
@@ -96,7 +93,7 @@ pub trait TopK {
     /// # Errors
     /// The errors of [`top_k`](Self::top_k) for a row;
     /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) also if the elements are no whole number of rows.
-    fn top_k_rows<T: Selectable>(
+    fn top_k_rows<T: Rankable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         rows: usize,
@@ -110,28 +107,28 @@ pub trait TopK {
     ///
     /// # Errors
     /// The errors of [`top_k`](Self::top_k), also if `k` is 0.
-    fn kth<T: Selectable>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>>;
+    fn kth<T: Rankable>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>>;
 }
 
 /// Element types that [`TopK`] takes: those of [`Key`](crate::Key).
-pub trait Selectable: Ranked<Bits: SelectKernels> {}
-impl<T: Ranked<Bits: SelectKernels>> Selectable for T {}
+pub trait Rankable: Ranked<Bits: TopKernels> {}
+impl<T: Ranked<Bits: TopKernels>> Rankable for T {}
 
 /// Integers that stand for keys.
 #[doc(hidden)]
-pub trait SelectKernels:
+pub trait TopKernels:
     HasTopParts + HasTopSmallParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept
 {
 }
 impl<
     B: HasTopParts + HasTopSmallParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept,
-> SelectKernels for B
+> TopKernels for B
 {
 }
 
 impl TopK for Stream {
     #[track_caller]
-    fn top_k<T: Selectable>(
+    fn top_k<T: Rankable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         k: usize,
@@ -140,7 +137,7 @@ impl TopK for Stream {
     }
 
     #[track_caller]
-    fn top_k_with<T: Selectable>(
+    fn top_k_with<T: Rankable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         k: usize,
@@ -152,7 +149,7 @@ impl TopK for Stream {
     }
 
     #[track_caller]
-    fn top_k_counted<T: Selectable>(
+    fn top_k_counted<T: Rankable>(
         &self,
         x: &impl Input<T>,
         k: usize,
@@ -166,7 +163,7 @@ impl TopK for Stream {
     }
 
     #[track_caller]
-    fn top_k_rows<T: Selectable>(
+    fn top_k_rows<T: Rankable>(
         &self,
         x: &(impl AsView<T> + ?Sized),
         rows: usize,
@@ -179,7 +176,7 @@ impl TopK for Stream {
     }
 
     #[track_caller]
-    fn kth<T: Selectable>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>> {
+    fn kth<T: Rankable>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>> {
         if k == 0 {
             return Err(mismatch("kth", "element number 0: count from 1, which is the first".to_owned()));
         }
@@ -206,7 +203,7 @@ struct First<T> {
 }
 
 #[track_caller]
-fn first<T: Selectable>(
+fn first<T: Rankable>(
     stream: &Stream,
     call: &'static str,
     x: &Elements<'_, T>,
@@ -245,7 +242,7 @@ fn first<T: Selectable>(
 }
 
 /// What stays the same from round to round.
-struct Rounds<'a, T: Selectable> {
+struct Rounds<'a, T: Rankable> {
     kernels: &'a Kernels,
     rows: usize,
     k: usize,
@@ -253,7 +250,7 @@ struct Rounds<'a, T: Selectable> {
 }
 
 /// The rows of a round: `len` keys each, from `stride` to `stride`. Without `indices` these are the keys' places.
-struct Row<'a, T: Selectable> {
+struct Row<'a, T: Rankable> {
     keys: View<'a, T::Bits>,
     indices: Option<View<'a, u32>>,
     count: Option<View<'a, u64>>,
@@ -261,7 +258,7 @@ struct Row<'a, T: Selectable> {
     len: usize,
 }
 
-impl<'a, T: Selectable> Row<'a, T> {
+impl<'a, T: Rankable> Row<'a, T> {
     #[track_caller]
     fn new(x: &Elements<'a, T>, rows: usize) -> Result<Self> {
         let len = x.values.len() / rows;
@@ -278,7 +275,7 @@ struct Round<T> {
     len: usize,
 }
 
-impl<T: Selectable> Round<T> {
+impl<T: Rankable> Round<T> {
     #[track_caller]
     fn row(&self) -> Result<Row<'_, T>> {
         Ok(Row {
@@ -291,7 +288,7 @@ impl<T: Selectable> Round<T> {
     }
 }
 
-impl<T: Selectable> Rounds<'_, T> {
+impl<T: Rankable> Rounds<'_, T> {
     /// Finds up to [`MOST`] elements of each row, by parts of parts.
     #[track_caller]
     fn parts(&self, stream: &Stream, row: &Row<'_, T>) -> Result<First<T>> {

@@ -44,8 +44,8 @@ fn scans_of_all_types(device: &Device) -> Result<()> {
         let small: Vec<f64> = x.iter().map(|x| (x % 17) as f64 - 8.0).collect();
         let half: Vec<f16> = x.iter().map(|x| f16::from_f32((x % 3) as f32 - 1.0)).collect();
         let signs: Vec<f64> = x.iter().map(|x| if x % 3 == 0 { -1.0 } else { 1.0 }).collect();
-        scan_both(&s, &x, 0, |a, b| a.wrapping_add(b))?;
-        scan_both(&s, &narrow, 0, |a, b| a.wrapping_add(b))?;
+        scan_both(&s, &x, 0, u64::wrapping_add)?;
+        scan_both(&s, &narrow, 0, i32::wrapping_add)?;
         scan_both(&s, &small, 0.0, |a, b| a + b)?;
         // These sums are exact as long as they are small.
         scan_both(&s, &half[..n.min(2000)], f16::ZERO, |a, b| a + b)?;

@@ -27,7 +27,7 @@ const PATTERNS: [fn(usize, usize) -> u64; 5] = [
     |_, _| 7 << 55,
     |i, _| (i as u64) << 40 | i as u64,
     |i, n| ((n - i) as u64) << 50 | (n - i) as u64,
-    |i, _| noise(i) % 3 << 60 | noise(i) % 2,
+    |i, _| ((noise(i) % 3) << 60) | (noise(i) % 2),
 ];
 
 fn noise(i: usize) -> u64 {
@@ -69,7 +69,7 @@ fn check<K: Key + Debug>(
                 ((case * 3 + pattern) % 9, [Order::Ascending, Order::Descending][(case + pattern) % 2]);
             let what = format!("{n} {} at {at}, pattern {pattern}, {order:?}", type_name::<K>());
             let options = SortOptions::default().order(order);
-            let keys: Vec<K> = (0..at + n + 1).map(|i| make(PATTERNS[pattern](i, at + n + 1))).collect();
+            let keys: Vec<K> = (0..=at + n).map(|i| make(PATTERNS[pattern](i, at + n + 1))).collect();
             let (range, all) = (at..at + n, s.upload(&keys)?);
             let want = order_of(&keys[range.clone()], order, compare);
             let sorted = pick(&keys[range.clone()], &want);
@@ -88,7 +88,7 @@ fn check<K: Key + Debug>(
                 let got = s.argsort_with(&all.slice(range.clone())?, &options)?;
                 assert_eq!(s.download(&got)?, want, "argsort, {what}");
             }
-            let (mut with, mut values) = (s.upload(&keys)?, s.upload(&Vec::from_iter(0..n as u32))?);
+            let (mut with, mut values) = (s.upload(&keys)?, s.upload(&(0..n as u32).collect::<Vec<_>>())?);
             s.sort_by_key_with(&mut with.slice_mut(range.clone())?, &mut values, &options)?;
             assert_eq!(bytes(&s.download(&with.slice(range)?)?), bytes(&sorted), "keys, {what}");
             assert_eq!(s.download(&values)?, want, "values, {what}");
@@ -112,7 +112,7 @@ fn sorts_of_integers_are_those_of_rust(device: &Device) -> Result<()> {
 fn sorts_of_floats_are_those_of_rust(device: &Device) -> Result<()> {
     check(device, |x| f16::from_bits((x >> 48) as u16), f16::total_cmp)?;
     check(device, |x| bf16::from_bits((x >> 48) as u16), bf16::total_cmp)?;
-    check(device, |x| f64::from_bits(x), f64::total_cmp)?;
+    check(device, f64::from_bits, f64::total_cmp)?;
     let special = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0];
     check(
         device,
@@ -133,7 +133,7 @@ fn sorts_by_some_bits_keep_the_rest(device: &Device) -> Result<()> {
                 let (mut x, mut y) = (s.upload(&keys)?, s.zeros(n)?);
                 s.sort_into(&x, &mut y, &options)?;
                 assert_eq!(s.download(&y)?, pick(&keys, &want), "into, {n} by {bits:?}, {order:?}");
-                let mut values = s.upload(&Vec::from_iter(0..n as u64))?;
+                let mut values = s.upload(&(0..n as u64).collect::<Vec<_>>())?;
                 s.sort_by_key_with(&mut x, &mut values, &options)?;
                 assert_eq!(s.download(&x)?, pick(&keys, &want), "{n} by {bits:?}, {order:?}");
                 let want: Vec<u64> = want.into_iter().map(u64::from).collect();
@@ -196,7 +196,7 @@ fn counted_keys_are_sorted_up_to_their_count(device: &Device) -> Result<()> {
             let want = order_of(&keys[..count], Order::Ascending, i32::cmp);
             let order = s.argsort(&counted)?;
             assert_eq!(s.download(&order.slice(..count)?)?, want, "argsort, {what}");
-            let mut values = s.upload(&Vec::from_iter(0..capacity as u16))?;
+            let mut values = s.upload(&(0..capacity as u16).collect::<Vec<_>>())?;
             s.sort_by_key(&mut counted, &mut values)?;
             assert_eq!(counted.download(&s)?, pick(&keys, &want), "keys, {what}");
             let rest = s.download(&counted.values().slice(count..)?)?;
@@ -222,7 +222,7 @@ fn sorts_can_be_captured_and_replayed(device: &Device) -> Result<()> {
             s.sort_into(&x, &mut y, &SortOptions::default())?;
             s.sort_by_key_into(&x, &v, &mut y, &mut w, &SortOptions::default())
         })?;
-        let numbers = Vec::from_iter(0..n as u64);
+        let numbers = (0..n as u64).collect::<Vec<_>>();
         s.upload_into(&numbers, &mut v)?;
         for seed in 0..3 {
             let keys = make(seed);
@@ -291,9 +291,11 @@ fn segments_are_sorted_one_by_one(device: &Device) -> Result<()> {
     ) -> Result<()> {
         let offsets = [3usize, 3, 4, 35, 36, 164, 293, 1070, 1070, 3200, 3207, 5310];
         let n = 5315;
-        let (keys, values) =
-            (Vec::from_iter((0..n).map(|i| make(noise(i)))), Vec::from_iter((0..n).map(|i| value(noise(i)))));
-        let mut want = Vec::from_iter(0..n as u32);
+        let (keys, values) = (
+            (0..n).map(|i| make(noise(i))).collect::<Vec<_>>(),
+            (0..n).map(|i| value(noise(i))).collect::<Vec<_>>(),
+        );
+        let mut want = (0..n as u32).collect::<Vec<_>>();
         for pair in offsets.windows(2) {
             let order = order_of(&keys[pair[0]..pair[1]], order, K::cmp);
             for (want, i) in want[pair[0]..pair[1]].iter_mut().zip(order) {
@@ -334,7 +336,7 @@ fn long_arrays_are_shared_among_workers(device: &Device) -> Result<()> {
         let (mut x, mut into) = (s.upload(&keys)?, s.zeros(n)?);
         s.sort_into(&x, &mut into, &options)?;
         assert_eq!(s.download(&into)?, pick(&keys, &want), "into, {order:?}");
-        let mut values = s.upload(&Vec::from_iter(0..n as u32))?;
+        let mut values = s.upload(&(0..n as u32).collect::<Vec<_>>())?;
         s.sort_by_key_with(&mut x, &mut values, &options)?;
         assert_eq!(s.download(&x)?, pick(&keys, &want), "keys, {order:?}");
         assert_eq!(s.download(&values)?, want, "values, {order:?}");

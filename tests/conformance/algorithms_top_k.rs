@@ -6,7 +6,7 @@ use conformance::{Random, refused, tests};
 use gpustream::half::{bf16, f16};
 use gpustream::{Buffer, Device, ErrorKind, Result, Stream};
 use gpustream_kernels::prelude::*;
-use gpustream_kernels::top_k::Selectable;
+use gpustream_kernels::top_k::Rankable;
 
 tests! {
     Warps: first_elements_are_those_of_a_sort, all_types_have_their_order, nan_comes_last,
@@ -15,7 +15,7 @@ tests! {
 }
 
 /// An element type, and each value's place in the order.
-trait Value: Selectable + PartialEq + std::fmt::Debug {
+trait Value: Rankable + PartialEq + std::fmt::Debug {
     /// Makes a value from random bits.
     fn random(bits: u64) -> Self;
     /// Returns a number that is larger for larger values, or `None` for NaN.

@@ -92,7 +92,7 @@ fn executables(args: &Args) -> anyhow::Result<Vec<(&'static str, Executable)>> {
     let tests = tests.into_iter().filter(|test| test.kind == "test");
     let programs = programs.into_iter().filter(|program| program.kind != "custom-build");
     let folder = |program: &Executable| match &*program.name {
-        "bench" | "ranks" => "bench",
+        "algorithms" | "bench" | "ranks" => "bench",
         "soak" => "tests",
         _ => "examples",
     };

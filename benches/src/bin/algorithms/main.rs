@@ -13,7 +13,7 @@ use gpustream::{Buffer, Device, Plain, Stream};
 use gpustream_kernels::prelude::*;
 use gpustream_timeline_view::text::Table;
 
-/// Measures the algorithms of gpustream-kernels beside NVIDIA's CUB
+/// Measures the algorithms of gpustream-kernels and NVIDIA's CUB
 #[derive(Parser)]
 struct Args {
     /// Device to measure: cpu, cuda:0, hip:0, … [default: the best of this machine, or `GPUSTREAM_DEVICE`]
@@ -99,7 +99,7 @@ impl Bench<'_> {
             let n = 1usize << power;
             let (k, f) = (keys.slice(..n)?, floats.slice(..n)?);
             let (k_at, f_at) = (address(&keys), address(&floats));
-            self.row("sum f32", n, 4 * n, |s| Ok(drop(s.sum(&f)?)), call!("cub_sum_f32", f_at, to, n))?;
+            self.row("sum f32", n, 4 * n, |s| Ok(s.sum(&f).map(drop)?), call!("cub_sum_f32", f_at, to, n))?;
             self.row(
                 "inclusive scan f32",
                 n,
@@ -111,14 +111,14 @@ impl Bench<'_> {
                 "select u32, half",
                 n,
                 6 * n,
-                |s| Ok(drop(s.select_range(&k, 1 << 31..)?)),
+                |s| Ok(s.select_range(&k, 1 << 31..).map(drop)?),
                 call!("cub_select_u32", k_at, to, at, n),
             )?;
             self.row(
                 "sum by key u32 f32",
                 n,
                 8 * n,
-                |s| Ok(drop(s.sum_by_key(&sorted.slice(..n)?, &f)?)),
+                |s| Ok(s.sum_by_key(&sorted.slice(..n)?, &f).map(drop)?),
                 call!("cub_sum_by_key_f32", address(&sorted), to, f_at, to_2, at, n),
             )?;
             self.row(
@@ -142,7 +142,7 @@ impl Bench<'_> {
             "arg min f32",
             n,
             4 * n,
-            |s| Ok(drop(s.arg_min(&floats)?)),
+            |s| Ok(s.arg_min(&floats).map(drop)?),
             call!("cub_arg_min_f32", f_at, to, at, n),
         )?;
         self.row(
@@ -164,28 +164,28 @@ impl Bench<'_> {
             "select u32 by flags",
             n,
             7 * n,
-            |s| Ok(drop(s.select(&keys, &flags)?)),
+            |s| Ok(s.select(&keys, &flags).map(drop)?),
             call!("cub_flagged_u32", k_at, address(&flags), to, at, n),
         )?;
         self.row(
             "unique u32, 1000 values",
             n,
             4 * n,
-            |s| Ok(drop(s.unique(&sorted)?)),
+            |s| Ok(s.unique(&sorted).map(drop)?),
             call!("cub_unique_u32", address(&sorted), to, at, n),
         )?;
         self.row(
             "run lengths u32, 1000 values",
             n,
             4 * n,
-            |s| Ok(drop(s.run_lengths(&sorted)?)),
+            |s| Ok(s.run_lengths(&sorted).map(drop)?),
             call!("cub_run_lengths_u32", address(&sorted), to, to_2, at, n),
         )?;
         self.row(
             "sum by key u32 u32",
             n,
             8 * n,
-            |s| Ok(drop(s.sum_by_key(&sorted, &keys)?)),
+            |s| Ok(s.sum_by_key(&sorted, &keys).map(drop)?),
             call!("cub_sum_by_key_u32", address(&sorted), to, k_at, to_2, at, n),
         )?;
         self.row(
@@ -228,7 +228,7 @@ impl Bench<'_> {
             "sum of segments of 1024 f32",
             few.len(),
             4 * few.len(),
-            |s| Ok(drop(s.sum_segments(&few, &wide_offsets)?)),
+            |s| Ok(s.sum_segments(&few, &wide_offsets).map(drop)?),
             call!("cub_sum_segments_f32", f_at, to, of, segments),
         )?;
         self.row(
