@@ -189,23 +189,23 @@ GS_INLINE void sort_tile(const Key* __restrict__ in, Key* __restrict__ out, cons
             if (at < size) out[memory.shift[d] + at] = translate ? pass.store.key(key) : key;
         }
     }
-    if (!has_values) return;
-
-    Value values[Items];
-    GS_UNROLL
-    for (u32 i = 0; i < Items; ++i) {
-        const u32 at = first + i * width;
-        if (values_in == nullptr) values[i] = (Value)(begin + at);
-        else if (whole || at < size) values[i] = values_in[begin + at];
-    }
-    __syncthreads();
-    GS_UNROLL
-    for (u32 i = 0; i < Items; ++i) memory.values[ranks[i]] = values[i];
-    __syncthreads();
-    GS_UNROLL
-    for (u32 i = 0; i < Items; ++i) {
-        const u32 at = thread + i * Threads;
-        if (whole || at < size) values_out[memory.shift[digits[i]] + at] = memory.values[at];
+    if constexpr (has_values) {
+        Value values[Items];
+        GS_UNROLL
+        for (u32 i = 0; i < Items; ++i) {
+            const u32 at = first + i * width;
+            if (values_in == nullptr) values[i] = (Value)(begin + at);
+            else if (whole || at < size) values[i] = values_in[begin + at];
+        }
+        __syncthreads();
+        GS_UNROLL
+        for (u32 i = 0; i < Items; ++i) memory.values[ranks[i]] = values[i];
+        __syncthreads();
+        GS_UNROLL
+        for (u32 i = 0; i < Items; ++i) {
+            const u32 at = thread + i * Threads;
+            if (whole || at < size) values_out[memory.shift[digits[i]] + at] = memory.values[at];
+        }
     }
 }
 

@@ -146,8 +146,8 @@ pub fn backend() -> &'static dyn Backend {
 
 /// Opens a device with these options. It is separate from all devices that [`backend`] returns.
 ///
-/// Its ordinal is 0, and its memory counts only against the machine's. Use it in tests and tools; its threads
-/// stay until the process ends.
+/// Its ordinal is 0, and its memory counts only against the machine's. Use it in tests and tools. Its threads stay until the
+/// process ends, and the next opening with the same options uses them again, unless the device was lost.
 ///
 /// # Errors
 /// If the system cannot start threads, or if the number of lanes in a warp is neither 32 nor 64.
@@ -156,7 +156,25 @@ pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
         let message = format!("a warp cannot have {} lanes: use 32 or 64", options.warp_size);
         return Err(error(ErrorKind::InvalidArgument, message));
     }
-    Ok(Arc::new(CpuDevice::new(Started::new(0, 1, options)?, 1)))
+    static OPEN: Mutex<Vec<Started>> = Mutex::new(Vec::new());
+    let device = started(&OPEN, |device| device.shared.options == options, || Started::new(0, 1, options))?;
+    Ok(Arc::new(CpuDevice::new(device, 1)))
+}
+
+/// Returns a device that was opened before and is not lost, or starts one.
+fn started(
+    open: &Mutex<Vec<Started>>,
+    is_same: impl Fn(&Started) -> bool,
+    start: impl FnOnce() -> Result<Started>,
+) -> Result<Started> {
+    let mut open = lock(open);
+    open.retain(|device| !device.shared.is_lost());
+    if let Some(device) = open.iter().find(|device| is_same(device)) {
+        return Ok(*device);
+    }
+    let device = start()?;
+    open.push(device);
+    Ok(device)
 }
 
 // SAFETY: each opening makes a device of its own, under this name.
@@ -174,16 +192,8 @@ unsafe impl Backend for Cpu {
         if ordinal >= devices {
             return Err(no_device(ordinal, devices));
         }
-        let mut open = lock(&self.open);
-        open.retain(|device| !device.shared.is_lost());
-        let found = open.iter().find(|device| device.shared.ordinal == ordinal).copied();
-        let device = if let Some(device) = found {
-            device
-        } else {
-            let device = Started::new(ordinal, devices, CpuOptions::try_from_env()?)?;
-            open.push(device);
-            device
-        };
+        let start = || Started::new(ordinal, devices, CpuOptions::try_from_env()?);
+        let device = started(&self.open, |device| device.shared.ordinal == ordinal, start)?;
         Ok(Arc::new(CpuDevice::new(device, devices)))
     }
 
