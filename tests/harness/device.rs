@@ -1,9 +1,8 @@
 //! Opens the devices under test, and says what they can do.
 
-use std::sync::Arc;
+use std::sync::LazyLock;
 use std::thread;
 
-use gpustream::hal::{self, Probe};
 use gpustream::{Backend, Device, DeviceOptions, ErrorKind, Result, Stream};
 use gpustream_cpu::CpuOptions;
 
@@ -13,32 +12,15 @@ use crate::sync;
 /// What tests call the CPU device that has warps of 64 lanes.
 pub(crate) const WIDE: &str = "cpu64";
 
-/// A backend whose only device is the CPU with warps of 64 lanes, because no registered backend offers one.
-struct Wide;
-
-// SAFETY: the CPU backend makes a new device each time it is opened, as the trait demands.
-unsafe impl Backend for Wide {
-    fn name(&self) -> gpustream::BackendName {
-        gpustream::BackendName::CPU
-    }
-    fn device_count(&self) -> Result<usize> {
-        Ok(1)
-    }
-    fn open(&self, _: usize) -> Result<Arc<dyn hal::Device>> {
-        // This makes a new value each time, as the trait demands.
-        gpustream_cpu::open_with(CpuOptions::from_env().warp_size(64))
-    }
-    fn probe(&self) -> Probe {
-        Probe::default()
-    }
-}
-
 /// Opens a device by the name that tests use for it.
 ///
 /// # Errors
 /// The errors of [`Device::open_with`].
 pub fn open(name: &str, options: DeviceOptions) -> Result<Device> {
-    if name == WIDE { Device::open_on(&Wide, 0, options) } else { Device::open_with(name, options) }
+    /// The CPU with warps of 64 lanes, because no registered backend offers one.
+    static CPU_64: LazyLock<Box<dyn Backend>> =
+        LazyLock::new(|| Box::new(gpustream_cpu::backend_with(CpuOptions::from_env().warp_size(64))));
+    if name == WIDE { Device::open_on(&**CPU_64, 0, options) } else { Device::open_with(name, options) }
 }
 
 /// Returns the name that tests use for the device.

@@ -135,46 +135,41 @@ unsafe impl Device for CpuDevice {
 /// ended it, the next opening makes a new one, while handles to the old one keep returning its error.
 struct Cpu {
     open: Mutex<Vec<Started>>,
+    /// Those of its one device, or `None` if the environment has them.
+    options: Option<CpuOptions>,
 }
 
-static CPU: Cpu = Cpu { open: Mutex::new(Vec::new()) };
+static CPU: Cpu = Cpu { open: Mutex::new(Vec::new()), options: None };
 
 /// Returns the CPU backend.
 pub fn backend() -> &'static dyn Backend {
     &CPU
 }
 
+/// Makes a backend with one device, which has these options. Like the device of [`backend`], all openings share it, and its
+/// threads stay until the process ends. Use it in tests and tools.
+pub fn backend_with(options: CpuOptions) -> impl Backend {
+    Cpu { open: Mutex::default(), options: Some(options) }
+}
+
 /// Opens a device with these options. It is separate from all devices that [`backend`] returns.
 ///
-/// Its ordinal is 0, and its memory counts only against the machine's. Use it in tests and tools. Its threads stay until the
-/// process ends, and the next opening with the same options uses them again, unless the device was lost.
+/// Its ordinal is 0, and its memory counts only against the machine's. Use it in tests and tools; its threads
+/// stay until the process ends.
 ///
 /// # Errors
 /// If the system cannot start threads, or if the number of lanes in a warp is neither 32 nor 64.
 pub fn open_with(options: CpuOptions) -> Result<Arc<dyn Device>> {
-    if !matches!(options.warp_size, 32 | 64) {
-        let message = format!("a warp cannot have {} lanes: use 32 or 64", options.warp_size);
-        return Err(error(ErrorKind::InvalidArgument, message));
-    }
-    static OPEN: Mutex<Vec<Started>> = Mutex::new(Vec::new());
-    let device = started(&OPEN, |device| device.shared.options == options, || Started::new(0, 1, options))?;
-    Ok(Arc::new(CpuDevice::new(device, 1)))
+    check_warp_size(options)?;
+    Ok(Arc::new(CpuDevice::new(Started::new(0, 1, options)?, 1)))
 }
 
-/// Returns a device that was opened before and is not lost, or starts one.
-fn started(
-    open: &Mutex<Vec<Started>>,
-    is_same: impl Fn(&Started) -> bool,
-    start: impl FnOnce() -> Result<Started>,
-) -> Result<Started> {
-    let mut open = lock(open);
-    open.retain(|device| !device.shared.is_lost());
-    if let Some(device) = open.iter().find(|device| is_same(device)) {
-        return Ok(*device);
+fn check_warp_size(options: CpuOptions) -> Result<()> {
+    if matches!(options.warp_size, 32 | 64) {
+        return Ok(());
     }
-    let device = start()?;
-    open.push(device);
-    Ok(device)
+    let message = format!("a warp cannot have {} lanes: use 32 or 64", options.warp_size);
+    Err(error(ErrorKind::InvalidArgument, message))
 }
 
 // SAFETY: each opening makes a device of its own, under this name.
@@ -184,16 +179,26 @@ unsafe impl Backend for Cpu {
     }
 
     fn device_count(&self) -> Result<usize> {
-        options::device_count()
+        if self.options.is_some() { Ok(1) } else { options::device_count() }
     }
 
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Device>> {
-        let devices = options::device_count()?;
+        let devices = self.device_count()?;
         if ordinal >= devices {
             return Err(no_device(ordinal, devices));
         }
-        let start = || Started::new(ordinal, devices, CpuOptions::try_from_env()?);
-        let device = started(&self.open, |device| device.shared.ordinal == ordinal, start)?;
+        let mut open = lock(&self.open);
+        open.retain(|device| !device.shared.is_lost());
+        let found = open.iter().find(|device| device.shared.ordinal == ordinal).copied();
+        let device = if let Some(device) = found {
+            device
+        } else {
+            let options = self.options.map_or_else(CpuOptions::try_from_env, Ok)?;
+            check_warp_size(options)?;
+            let device = Started::new(ordinal, devices, options)?;
+            open.push(device);
+            device
+        };
         Ok(Arc::new(CpuDevice::new(device, devices)))
     }
 

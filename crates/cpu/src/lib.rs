@@ -144,7 +144,7 @@ cfg_if::cfg_if! {
         mod work;
         mod worker;
 
-        pub use device::{backend, open_with};
+        pub use device::{backend, backend_with, open_with};
         pub use options::CpuOptions;
     } else {
         compile_error!(
