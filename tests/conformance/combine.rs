@@ -2,7 +2,7 @@
 
 use std::any::type_name;
 
-use conformance::{refused, with_stream};
+use conformance::{noise, refused, with_stream};
 use gpustream::half::{bf16, f16};
 use gpustream::{Device, ErrorKind, Result};
 use gpustream_kernels::combine::{HasCombine, Kernels};
@@ -47,12 +47,6 @@ fn check<T: HasCombine + PartialEq + std::fmt::Debug>(
         }
     }
     Ok(())
-}
-
-/// Returns a number that looks random.
-fn noise(i: usize) -> u64 {
-    let z = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
 fn rows_of_floats_combine_as_in_plain_rust(device: &Device) -> Result<()> {

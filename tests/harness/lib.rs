@@ -25,7 +25,7 @@ pub use linkme;
 pub use refused::{failed, refused};
 pub use suite::{FILES, File, Kind, Test, main};
 pub use threads::on_threads;
-pub use values::{Random, assert_all, next};
+pub use values::{Random, assert_all, next, noise};
 
 /// Kernels that wait for flags.
 pub mod sync {

@@ -32,6 +32,13 @@ pub fn next(x: u32, value: u32) -> u32 {
     x.wrapping_mul(5).wrapping_add(value)
 }
 
+/// Returns number `i` of numbers that look random.
+#[must_use]
+pub fn noise(i: usize) -> u64 {
+    let z = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
 /// Random numbers. The same seed always gives the same numbers.
 #[derive(Debug)]
 pub struct Random(pub u64);
