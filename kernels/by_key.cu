@@ -1,5 +1,5 @@
-// Scans and reductions of the values of each run of equal keys. A run is found by its first key, its head. On GPUs one kernel
-// reads each element once (`lookback.cuh`); on the CPU each worker has a share, in the steps of `scan.cu`.
+// Neighbours with equal keys are a run. We scan the values of each run, or combine them to one. The first key of a run is its
+// head. On GPUs one kernel reads each element once (`lookback.cuh`); on the CPU each worker has a share, in the steps of `scan.cu`.
 //
 // We combine pairs: how many heads there are, and what the values since the last head combine to. That is associative, so
 // floats give the same bits in every run too.
@@ -182,7 +182,8 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
 
 }  // namespace
 
-/// For each run of equal keys: the running sums of its values, its key and the sum of its values, and how many runs there are.
+/// Sums the values of each run. `running` gets the sum up to each element, `run_keys` and `totals` the key and the sum of each run,
+/// and `runs` how many there are.
 /// Each block has one tile. Without a state there is one block.
 /// types: K = unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(running), n <= len(run_keys), n <= len(totals),

@@ -1,20 +1,21 @@
-//! Sums, smallest and largest values of runs of equal keys.
+//! Neighbours with equal keys: the sum of their values, the smallest and the largest.
 
 use std::sync::Arc;
 
 use gpustream::{AsViewMut, Buffer, Plain, Result, Stream, View, ViewMut};
 
-use crate::call::{Form, mismatch, optional, optional_mut};
+use crate::call::{mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
+use crate::number::Number;
 use crate::order::{Key, Order, masks};
-use crate::tiles::{Shares, Tiles};
+use crate::tiles::{Tiles, in_form};
 
 mod bindings {
     gpustream::include_kernels!("by_key");
 }
 use bindings::Kernels;
 
-/// Reductions and scans of the values of each run of equal keys, as methods of [`Stream`].
+/// Combines or scans the values that have equal keys and follow each other, as methods of [`Stream`].
 ///
 /// A run is a sequence of neighbours with equal keys. If you sort the pairs by key first, there is one run for each key. Keys may
 /// be integers and floats of 32 and 64 bits; floats are equal if their bits are. If the keys are [`Counted`], their count decides how
@@ -46,7 +47,7 @@ pub trait ByKey {
     /// # Errors
     /// See the [trait](Self).
     #[track_caller]
-    fn sum_by_key<K: RunKey, T: RunValue>(
+    fn sum_by_key<K: RunSum<T>, T: Number>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
@@ -57,7 +58,7 @@ pub trait ByKey {
     /// # Errors
     /// See the [trait](Self).
     #[track_caller]
-    fn min_by_key<K: RunKey, T: RunExtreme>(
+    fn min_by_key<K: RunExtreme<T>, T: Key>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
@@ -68,7 +69,7 @@ pub trait ByKey {
     /// # Errors
     /// See the [trait](Self).
     #[track_caller]
-    fn max_by_key<K: RunKey, T: RunExtreme>(
+    fn max_by_key<K: RunExtreme<T>, T: Key>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
@@ -79,7 +80,7 @@ pub trait ByKey {
     /// # Errors
     /// See the [trait](Self). It is also an error if `y` is shorter.
     #[track_caller]
-    fn inclusive_scan_by_key<K: RunKey, T: RunValue>(
+    fn inclusive_scan_by_key<K: RunSum<T>, T: Number>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
@@ -91,7 +92,7 @@ pub trait ByKey {
     /// # Errors
     /// As for [`inclusive_scan_by_key`](Self::inclusive_scan_by_key).
     #[track_caller]
-    fn exclusive_scan_by_key<K: RunKey, T: RunValue>(
+    fn exclusive_scan_by_key<K: RunSum<T>, T: Number>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
@@ -100,203 +101,136 @@ pub trait ByKey {
 }
 
 /// Key types of runs: integers and floats of 32 and 64 bits.
-pub trait RunKey: Key<Bits: KeyBits> {}
-impl<T: Key<Bits: KeyBits>> RunKey for T {}
+pub trait RunKey: Key<Bits: bindings::HasSumRuns<u32>> {}
+impl<K: Key<Bits: bindings::HasSumRuns<u32>>> RunKey for K {}
 
-/// What kernels see keys as.
-#[doc(hidden)]
-pub trait KeyBits:
-    Plain
-    + bindings::HasSumRuns<f32>
-    + bindings::HasSumRuns<f64>
-    + bindings::HasSumRuns<u32>
-    + bindings::HasSumRuns<u64>
-    + bindings::HasSumRunsShares<f32>
-    + bindings::HasSumRunsShares<f64>
-    + bindings::HasSumRunsShares<u32>
-    + bindings::HasSumRunsShares<u64>
-    + bindings::HasExtremeOfRuns<u32>
-    + bindings::HasExtremeOfRuns<u64>
-    + bindings::HasExtremeOfRunsShares<u32>
-    + bindings::HasExtremeOfRunsShares<u64>
+/// Keys of runs whose values can be summed: `f32`, `f64`, and integers of 32 and 64 bits.
+pub trait RunSum<T: Number>:
+    RunKey + Key<Bits: bindings::HasSumRuns<T::Seen> + bindings::HasSumRunsShares<T::Seen>>
 {
 }
-impl KeyBits for u32 {}
-impl KeyBits for u64 {}
-
-/// Value types that can be summed by key: `f32`, `f64`, and integers of 32 and 64 bits.
-pub trait RunValue: Plain {
-    #[doc(hidden)]
-    #[track_caller]
-    fn sum<K: KeyBits>(call: Call<'_, K>, values: View<'_, Self>, to: SumsTo<'_, K, Self>) -> Result<()>;
+impl<K, T: Number> RunSum<T> for K where
+    K: RunKey + Key<Bits: bindings::HasSumRuns<T::Seen> + bindings::HasSumRunsShares<T::Seen>>
+{
 }
 
-/// Value types whose smallest and largest can be found by key: integers and floats of 32 and 64 bits.
-pub trait RunExtreme: Key {
-    #[doc(hidden)]
-    #[track_caller]
-    fn extreme<K: KeyBits>(
-        call: Call<'_, K>,
-        values: View<'_, Self>,
-        order: Order,
-        to: SumsTo<'_, K, Self>,
-    ) -> Result<()>;
+/// Keys of runs whose smallest and largest value can be found: integers and floats of 32 and 64 bits.
+pub trait RunExtreme<T: Key>:
+    RunKey + Key<Bits: bindings::HasExtremeOfRuns<T::Bits> + bindings::HasExtremeOfRunsShares<T::Bits>>
+{
+}
+impl<K, T: Key> RunExtreme<T> for K where
+    K: RunKey + Key<Bits: bindings::HasExtremeOfRuns<T::Bits> + bindings::HasExtremeOfRunsShares<T::Bits>>
+{
 }
 
-/// A call, apart from its values.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Call<'a, K> {
-    stream: &'a Stream,
-    kernels: Arc<Kernels>,
+/// Keys and as many values, as kernels see them.
+struct Pairs<'a, K, T> {
     keys: View<'a, K>,
+    values: View<'a, T>,
     count: Option<View<'a, u64>>,
-    exclusive: bool,
+}
+
+impl<'a, K: Plain, T: Plain> Pairs<'a, K, T> {
+    #[track_caller]
+    fn new<A: Plain, B: Plain>(keys: Elements<'a, A>, values: Elements<'a, B>) -> Result<Self> {
+        if keys.values.len() != values.values.len() {
+            let (keys, values) = (keys.values.len(), values.values.len());
+            let text = format!("{keys} keys and {values} values: give each value a key");
+            return Err(mismatch("by_key", text));
+        }
+        let count = keys.count.or(values.count);
+        Ok(Self { keys: keys.values.cast()?, values: values.values.cast()?, count })
+    }
+
+    /// Cuts the pairs into tiles. `RunTile` in `by_key.cu` says how many a thread has.
+    #[track_caller]
+    fn tiles(&self, stream: &Stream) -> Result<Tiles> {
+        let per_pack = 16 / size_of::<K>().max(size_of::<T>());
+        Tiles::new(stream, self.keys.len(), 4 * per_pack, 4)
+    }
 }
 
 /// Where results go.
-#[doc(hidden)]
-#[derive(Debug)]
-pub enum SumsTo<'a, K, T> {
+enum To<'a, K, T> {
     /// A sum for each element.
     Elements(ViewMut<'a, T>),
-    /// A key and a sum for each run, and how many runs there are.
-    Runs { keys: ViewMut<'a, K>, totals: ViewMut<'a, T>, count: &'a mut Buffer<u64> },
+    /// A key and a total for each run, and how many runs there are.
+    Runs(ViewMut<'a, K>, ViewMut<'a, T>, &'a mut Buffer<u64>),
 }
 
-type Outputs<'a, K, T> = (
-    Option<&'a mut dyn AsViewMut<T>>,
-    Option<&'a mut dyn AsViewMut<K>>,
-    Option<&'a mut dyn AsViewMut<T>>,
-    Option<&'a mut dyn AsViewMut<u64>>,
-);
+/// What kernels call `running`, `run_keys`, `totals` and `runs`.
+type Outputs<'a, K, T> =
+    (Option<ViewMut<'a, T>>, Option<ViewMut<'a, K>>, Option<ViewMut<'a, T>>, Option<&'a mut Buffer<u64>>);
 
-impl<'a, K: Plain, T: Plain> SumsTo<'a, K, T> {
-    /// Returns what kernels call `running`, `run_keys`, `totals` and `runs`.
-    fn outputs(&mut self) -> Outputs<'_, K, T> {
+impl<'a, K, T> To<'a, K, T> {
+    fn outputs(self) -> Outputs<'a, K, T> {
         match self {
             Self::Elements(running) => (Some(running), None, None, None),
-            Self::Runs { keys, totals, count } => (None, Some(keys), Some(totals), Some(*count)),
+            Self::Runs(keys, totals, count) => (None, Some(keys), Some(totals), Some(count)),
         }
     }
-
-    #[track_caller]
-    fn cast<U: Plain>(self) -> Result<SumsTo<'a, K, U>> {
-        Ok(match self {
-            Self::Elements(running) => SumsTo::Elements(running.cast_mut()?),
-            Self::Runs { keys, totals, count } => SumsTo::Runs { keys, totals: totals.cast_mut()?, count },
-        })
-    }
 }
 
-/// Cuts `n` elements into tiles. `RunTile` in `by_key.cu` says how many elements a thread has.
 #[track_caller]
-fn tiles<K, T>(stream: &Stream, n: usize) -> Result<Tiles> {
-    let per_pack = 16 / size_of::<K>().max(size_of::<T>());
-    Tiles::new(stream, n, 4 * per_pack, 4)
-}
-
-macro_rules! run_values {
-    ($($value:ty as $seen:ty;)*) => {$(
-        impl RunValue for $value {
-            fn sum<K: KeyBits>(call: Call<'_, K>, values: View<'_, Self>, to: SumsTo<'_, K, Self>) -> Result<()> {
-                let Call { stream, kernels, keys, count, exclusive } = call;
-                let (n, count) = (keys.len(), optional(count.as_ref()));
-                let (values, mut to) = (values.cast::<$seen>()?, to.cast::<$seen>()?);
-                if Form::of(stream.device()) == Form::Blocks {
-                    let mut tiles = tiles::<K, $seen>(stream, n)?;
-                    let (launch, cut, state) = (&tiles.launch, tiles.count, optional_mut(tiles.state.as_mut()));
-                    let (running, run_keys, totals, runs) = to.outputs();
-                    return kernels.sum_runs(
-                        stream, launch, &keys, &values, n, count, exclusive, running, run_keys, totals, runs, state, cut,
-                    );
-                }
-                let shares = Shares::new(stream, n);
-                let (many, mut heads) = (shares.count(), stream.alloc(shares.count())?);
-                let mut of_share = stream.alloc::<$seen>(many)?;
-                for (step, launch) in shares.steps() {
-                    let (heads, of_share) = (&mut heads, &mut of_share);
-                    let (running, run_keys, totals, runs) = to.outputs();
-                    kernels.sum_runs_shares(
-                        stream, &launch, step, &keys, &values, n, count, exclusive, running, run_keys, totals, runs, heads,
-                        of_share, many,
-                    )?;
-                }
-                Ok(())
-            }
-        }
-    )*};
-}
-run_values! {
-    f32 as f32;
-    f64 as f64;
-    u32 as u32;
-    i32 as u32;
-    u64 as u64;
-    i64 as u64;
-}
-
-macro_rules! run_extremes {
-    ($($value:ty as $seen:ty;)*) => {$(
-        impl RunExtreme for $value {
-            fn extreme<K: KeyBits>(
-                call: Call<'_, K>,
-                values: View<'_, Self>,
-                order: Order,
-                to: SumsTo<'_, K, Self>,
-            ) -> Result<()> {
-                let Call { stream, kernels, keys, count, .. } = call;
-                let (n, count) = (keys.len(), optional(count.as_ref()));
-                let (values, mut to) = (values.cast::<$seen>()?, to.cast::<$seen>()?);
-                let [if_set, if_clear] = masks::<Self>(order);
-                if Form::of(stream.device()) == Form::Blocks {
-                    let mut tiles = tiles::<K, $seen>(stream, n)?;
-                    let (launch, cut, state) = (&tiles.launch, tiles.count, optional_mut(tiles.state.as_mut()));
-                    let (_, run_keys, totals, runs) = to.outputs();
-                    return kernels.extreme_of_runs(
-                        stream, launch, &keys, &values, n, count, if_set, if_clear, run_keys, totals, runs, state, cut,
-                    );
-                }
-                let shares = Shares::new(stream, n);
-                let (many, mut heads) = (shares.count(), stream.alloc(shares.count())?);
-                let mut of_share = stream.alloc::<$seen>(many)?;
-                for (step, launch) in shares.steps() {
-                    let (heads, of_share) = (&mut heads, &mut of_share);
-                    let (_, run_keys, totals, runs) = to.outputs();
-                    kernels.extreme_of_runs_shares(
-                        stream, &launch, step, &keys, &values, n, count, if_set, if_clear, run_keys, totals, runs, heads,
-                        of_share, many,
-                    )?;
-                }
-                Ok(())
-            }
-        }
-    )*};
-}
-run_extremes! {
-    f32 as u32;
-    f64 as u64;
-    u32 as u32;
-    i32 as u32;
-    u64 as u64;
-    i64 as u64;
-}
-
-/// Checks keys and values, and makes the call.
-#[track_caller]
-fn call<'a, K: RunKey, T: Plain>(
-    stream: &'a Stream,
-    keys: Elements<'a, K>,
-    values: &Elements<'a, T>,
+fn sum<K: RunSum<T>, T: Number>(
+    stream: &Stream,
+    pairs: &Pairs<'_, K::Bits, T::Seen>,
     exclusive: bool,
-) -> Result<Call<'a, K::Bits>> {
-    if keys.values.len() != values.values.len() {
-        let (keys, values) = (keys.values.len(), values.values.len());
-        return Err(mismatch("by_key", format!("{keys} keys and {values} values: give each value a key")));
-    }
+    to: To<'_, K::Bits, T::Seen>,
+) -> Result<()> {
     let kernels = stream.device().extension(Kernels::load)?;
-    let count = keys.count.or(values.count);
-    Ok(Call { stream, kernels, keys: keys.values.cast()?, count, exclusive })
+    let Pairs { keys, values, count } = pairs;
+    let (mut running, mut run_keys, mut totals, mut runs) = to.outputs();
+    let n = keys.len();
+    in_form!(
+        stream, kernels, n, pairs.tiles(stream)?;
+        sum_runs, sum_runs_shares(
+            keys,
+            values,
+            n,
+            optional(count.as_ref()),
+            exclusive,
+            optional_mut(running.as_mut()),
+            optional_mut(run_keys.as_mut()),
+            optional_mut(totals.as_mut()),
+            optional_mut(runs.as_deref_mut()),
+        ),
+        heads, of_share
+    );
+    Ok(())
+}
+
+/// Finds the key that comes last in an order, of the values of each run.
+#[track_caller]
+fn extremes<K: RunExtreme<T>, T: Key>(
+    stream: &Stream,
+    keys: Elements<'_, K>,
+    values: Elements<'_, T>,
+    order: Order,
+) -> Result<(Counted<K>, Counted<T>)> {
+    let kernels = stream.device().extension(Kernels::load)?;
+    let pairs = Pairs::<K::Bits, T::Bits>::new(keys, values)?;
+    let mut result = Totals::<K, T>::new(stream, pairs.keys.len())?;
+    let Pairs { keys, values, count } = &pairs;
+    let (_, mut run_keys, mut totals, mut runs) = result.to::<T::Bits>()?.outputs();
+    let ([if_set, if_clear], n) = (masks::<T>(order), keys.len());
+    in_form!(
+        stream, kernels, n, pairs.tiles(stream)?;
+        extreme_of_runs, extreme_of_runs_shares(
+            keys,
+            values,
+            n,
+            optional(count.as_ref()),
+            if_set,
+            if_clear,
+            optional_mut(run_keys.as_mut()),
+            optional_mut(totals.as_mut()),
+            optional_mut(runs.as_deref_mut()),
+        ),
+        heads, of_share
+    );
+    result.counted()
 }
 
 /// The key and the total of each run.
@@ -313,9 +247,9 @@ impl<K: RunKey, T: Plain> Totals<K, T> {
     }
 
     #[track_caller]
-    fn to(&mut self) -> Result<SumsTo<'_, K::Bits, T>> {
+    fn to<U: Plain>(&mut self) -> Result<To<'_, K::Bits, U>> {
         let Self { keys, values, count } = self;
-        Ok(SumsTo::Runs { keys: keys.cast_mut()?, totals: values.view_mut(), count })
+        Ok(To::Runs(keys.cast_mut()?, values.cast_mut()?, count))
     }
 
     #[track_caller]
@@ -326,77 +260,68 @@ impl<K: RunKey, T: Plain> Totals<K, T> {
 }
 
 #[track_caller]
-fn running<K: RunKey, T: RunValue>(
+fn running<K: RunSum<T>, T: Number>(
     stream: &Stream,
     keys: Elements<'_, K>,
-    values: &Elements<'_, T>,
+    values: Elements<'_, T>,
     y: ViewMut<'_, T>,
     exclusive: bool,
 ) -> Result<()> {
-    let call = call(stream, keys, values, exclusive)?;
-    if y.len() < call.keys.len() {
+    let pairs = Pairs::new(keys, values)?;
+    if y.len() < pairs.keys.len() {
         let text = format!(
             "a scan of {} values into {}: give it as many elements to write",
-            call.keys.len(),
+            pairs.keys.len(),
             y.len()
         );
         return Err(mismatch("scan_by_key", text));
     }
-    T::sum(call, values.values, SumsTo::Elements(y))
+    sum::<K, T>(stream, &pairs, exclusive, To::Elements(y.cast_mut()?))
 }
 
 impl ByKey for Stream {
-    fn sum_by_key<K: RunKey, T: RunValue>(
+    fn sum_by_key<K: RunSum<T>, T: Number>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
     ) -> Result<(Counted<K>, Counted<T>)> {
-        let values = values.elements();
-        let call = call(self, keys.elements(), &values, false)?;
-        let mut totals = Totals::new(self, call.keys.len())?;
-        T::sum(call, values.values, totals.to()?)?;
+        let pairs = Pairs::new(keys.elements(), values.elements())?;
+        let mut totals = Totals::<K, T>::new(self, pairs.keys.len())?;
+        sum::<K, T>(self, &pairs, false, totals.to()?)?;
         totals.counted()
     }
 
-    fn min_by_key<K: RunKey, T: RunExtreme>(
+    fn min_by_key<K: RunExtreme<T>, T: Key>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
     ) -> Result<(Counted<K>, Counted<T>)> {
-        let values = values.elements();
-        let call = call(self, keys.elements(), &values, false)?;
-        let mut totals = Totals::new(self, call.keys.len())?;
-        T::extreme(call, values.values, Order::Descending, totals.to()?)?;
-        totals.counted()
+        extremes(self, keys.elements(), values.elements(), Order::Descending)
     }
 
-    fn max_by_key<K: RunKey, T: RunExtreme>(
+    fn max_by_key<K: RunExtreme<T>, T: Key>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
     ) -> Result<(Counted<K>, Counted<T>)> {
-        let values = values.elements();
-        let call = call(self, keys.elements(), &values, false)?;
-        let mut totals = Totals::new(self, call.keys.len())?;
-        T::extreme(call, values.values, Order::Ascending, totals.to()?)?;
-        totals.counted()
+        extremes(self, keys.elements(), values.elements(), Order::Ascending)
     }
 
-    fn inclusive_scan_by_key<K: RunKey, T: RunValue>(
+    fn inclusive_scan_by_key<K: RunSum<T>, T: Number>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
         y: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
-        running(self, keys.elements(), &values.elements(), y.view_mut(), false)
+        running(self, keys.elements(), values.elements(), y.view_mut(), false)
     }
 
-    fn exclusive_scan_by_key<K: RunKey, T: RunValue>(
+    fn exclusive_scan_by_key<K: RunSum<T>, T: Number>(
         &self,
         keys: &(impl Input<K> + ?Sized),
         values: &(impl Input<T> + ?Sized),
         y: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
-        running(self, keys.elements(), &values.elements(), y.view_mut(), true)
+        running(self, keys.elements(), values.elements(), y.view_mut(), true)
     }
 }

@@ -1,11 +1,10 @@
 //! What the functions of all families share: which kernels suit the device, and errors.
 
 use std::panic::Location;
+use std::sync::LazyLock;
 
 use gpustream::hal::{BackendName, LaunchConfig};
-#[cfg(feature = "scan")]
-use gpustream::{AsView, AsViewMut, Plain};
-use gpustream::{CallSite, Device, Error, ErrorKind, Launch, Result, Stream};
+use gpustream::{AsView, AsViewMut, CallSite, Device, Error, ErrorKind, Launch, Plain, Result, Stream};
 
 /// How many elements a thread must have to be worth starting.
 const PER_THREAD: usize = 16;
@@ -30,10 +29,11 @@ impl Form {
     /// Returns the form for a device. To test the kernels of GPUs, a CPU with 64 lanes runs them too, and with
     /// `GPUSTREAM_KERNELS_FORM=blocks` every CPU does. That is slow.
     pub(crate) fn of(device: &Device) -> Self {
+        static TESTED: LazyLock<bool> =
+            LazyLock::new(|| std::env::var_os("GPUSTREAM_KERNELS_FORM").is_some_and(|form| form == "blocks"));
         let info = device.info();
         let is_cpu = info.backend == BackendName::CPU && info.warp_size == 32;
-        let tested = || std::env::var_os("GPUSTREAM_KERNELS_FORM").is_some_and(|form| form == "blocks");
-        if is_cpu && !tested() { Self::Shares } else { Self::Blocks }
+        if is_cpu && !*TESTED { Self::Shares } else { Self::Blocks }
     }
 }
 
@@ -46,13 +46,11 @@ pub(crate) fn mismatch(label: &'static str, text: String) -> Error {
 }
 
 /// Passes memory that may be missing to a launcher.
-#[cfg(feature = "scan")]
 pub(crate) fn optional<T: Plain, M: AsView<T>>(memory: Option<&M>) -> Option<&dyn AsView<T>> {
     memory.map(|memory| memory as &dyn AsView<T>)
 }
 
 /// Passes memory that may be missing to a launcher that writes it.
-#[cfg(feature = "scan")]
 pub(crate) fn optional_mut<T: Plain, M: AsViewMut<T>>(
     memory: Option<&mut M>,
 ) -> Option<&mut dyn AsViewMut<T>> {

@@ -43,7 +43,7 @@ impl<T: Plain> Counted<T> {
         Self::sharing(values, Arc::new(count))
     }
 
-    /// Makes one that shares its count with others, for example the keys and the values of groups.
+    /// Makes one with a count that others use too. So the keys and the sums of groups have one count.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if `count` does not have exactly one element.

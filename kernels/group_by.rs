@@ -2,8 +2,10 @@
 
 use gpustream::{Buffer, Plain, Result, Stream, View};
 
-use crate::by_key::{ByKey as _, RunExtreme, RunKey, RunValue};
+use crate::by_key::{ByKey as _, RunExtreme, RunKey, RunSum};
 use crate::counted::{Counted, Elements, Input};
+use crate::number::Number;
+use crate::order::Key;
 use crate::select::{Select as _, Selectable};
 use crate::sort::Sort as _;
 
@@ -12,7 +14,7 @@ pub trait GroupBy {
     /// Sorts the keys, so that the values of several columns can be aggregated by them. Returns at once.
     ///
     /// It sorts the keys and remembers their order as indices. Each aggregate then moves its values into that order, and combines
-    /// neighbours with equal keys ([`ByKey`](crate::by_key::ByKey)). Takes twelve bytes of device memory for each 32-bit key as long as
+    /// neighbours with equal keys ([`ByKey`](crate::by_key::ByKey)). Takes eight bytes of device memory for each 32-bit key as long as
     /// the groups live, and the same again while it sorts. Results are in the order of the keys, and have the same bits in
     /// every run on one device.
     ///
@@ -66,11 +68,14 @@ impl<K: RunKey> Groups<'_, K> {
     /// # Errors
     /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are not as many values as keys.
     #[track_caller]
-    pub fn sum<T: RunValue>(
+    pub fn sum<T: Number>(
         &self,
         stream: &Stream,
         values: &(impl Input<T> + ?Sized),
-    ) -> Result<(Counted<K>, Counted<T>)> {
+    ) -> Result<(Counted<K>, Counted<T>)>
+    where
+        K: RunSum<T>,
+    {
         stream.sum_by_key(&self.keys(), &self.values(stream, values)?)
     }
 
@@ -79,11 +84,14 @@ impl<K: RunKey> Groups<'_, K> {
     /// # Errors
     /// As for [`sum`](Self::sum).
     #[track_caller]
-    pub fn min<T: RunExtreme>(
+    pub fn min<T: Key>(
         &self,
         stream: &Stream,
         values: &(impl Input<T> + ?Sized),
-    ) -> Result<(Counted<K>, Counted<T>)> {
+    ) -> Result<(Counted<K>, Counted<T>)>
+    where
+        K: RunExtreme<T>,
+    {
         stream.min_by_key(&self.keys(), &self.values(stream, values)?)
     }
 
@@ -92,11 +100,14 @@ impl<K: RunKey> Groups<'_, K> {
     /// # Errors
     /// As for [`sum`](Self::sum).
     #[track_caller]
-    pub fn max<T: RunExtreme>(
+    pub fn max<T: Key>(
         &self,
         stream: &Stream,
         values: &(impl Input<T> + ?Sized),
-    ) -> Result<(Counted<K>, Counted<T>)> {
+    ) -> Result<(Counted<K>, Counted<T>)>
+    where
+        K: RunExtreme<T>,
+    {
         stream.max_by_key(&self.keys(), &self.values(stream, values)?)
     }
 

@@ -37,6 +37,7 @@ pub mod convert;
 mod counted;
 #[cfg(all(feature = "select", feature = "sort"))]
 pub mod group_by;
+mod number;
 mod order;
 mod rank;
 pub mod reduce;
@@ -52,6 +53,7 @@ mod tiles;
 pub mod top_k;
 
 pub use counted::{Counted, CountedView, Input, InputMut};
+pub use number::Number;
 pub use order::{Key, Order};
 
 /// Everything that you need to call the algorithms on a stream.
@@ -69,7 +71,7 @@ pub mod prelude {
     pub use crate::sort::{Sort, SortOptions};
     #[cfg(feature = "top-k")]
     pub use crate::top_k::TopK;
-    pub use crate::{Counted, Input, InputMut, Key, Order};
+    pub use crate::{Counted, Input, InputMut, Key, Number, Order};
     #[cfg(feature = "select")]
     pub use crate::{by_key::ByKey, select::Select};
 }

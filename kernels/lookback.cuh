@@ -14,28 +14,9 @@
 #ifndef GPUSTREAM_KERNELS_LOOKBACK_CUH
 #define GPUSTREAM_KERNELS_LOOKBACK_CUH
 
-#include <gpustream/kernel.cuh>
+#include "words.cuh"
 
-// Load and store a word that other blocks store and load meanwhile. Nothing else is ordered by them.
-GS_INLINE gs::u64 load_word(const gs::u64* word) {
-#if defined(GS_CUDA)
-    return *reinterpret_cast<const volatile gs::u64*>(word);
-#elif defined(GS_HIP)
-    return __hip_atomic_load(const_cast<gs::u64*>(word), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-#else
-    return __atomic_load_n(word, __ATOMIC_RELAXED);
-#endif
-}
-GS_INLINE void store_word(gs::u64* word, gs::u64 value) {
-#if defined(GS_CUDA)
-    *reinterpret_cast<volatile gs::u64*>(word) = value;
-#elif defined(GS_HIP)
-    __hip_atomic_store(word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-#else
-    __atomic_store_n(word, value, __ATOMIC_RELAXED);
-#endif
-}
-// The same for two words on a 16-byte boundary. Each is loaded and stored whole, but not both together.
+// Load and store two words on a 16-byte boundary. Each is loaded and stored whole, but not both together.
 GS_INLINE void load_two_words(const gs::u64* words, gs::u64& first, gs::u64& second) {
 #if defined(GS_CUDA)
     asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(words) : "memory");

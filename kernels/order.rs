@@ -19,7 +19,7 @@ pub enum Order {
 pub trait Key: Plain + sealed::Sealed {
     /// The unsigned integer with the key's width. Kernels see keys as such.
     #[doc(hidden)]
-    type Bits: Plain;
+    type Bits: LowBits;
     /// The masks that make an ascending order of unsigned integers from the keys, for keys whose top bit is set and for others.
     #[doc(hidden)]
     const MASKS: [u64; 2];
@@ -27,6 +27,23 @@ pub trait Key: Plain + sealed::Sealed {
     #[doc(hidden)]
     fn rank(&self) -> u64;
 }
+
+/// Unsigned integers, made from the low bits of a 64-bit one.
+#[doc(hidden)]
+pub trait LowBits: Plain {
+    fn low(bits: u64) -> Self;
+}
+
+macro_rules! low_bits {
+    ($($bits:ty)*) => {$(
+        impl LowBits for $bits {
+            fn low(bits: u64) -> Self {
+                bits as Self
+            }
+        }
+    )*};
+}
+low_bits! { u8 u16 u32 u64 }
 
 pub(crate) mod sealed {
     pub trait Sealed {}

@@ -1,21 +1,14 @@
 //! What keys are worth if you look for the largest one, and NaN must never be it (`rank.cuh`).
 
-use gpustream::Plain;
 use gpustream::half::{bf16, f16};
 
-use crate::order::{Key, Order, masks};
+use crate::order::{Key, LowBits as _, Order, masks};
 
 /// Keys that have a rank: those of [`Key`].
-pub trait Ranked: Key<Bits: LowBits> {
+pub trait Ranked: Key {
     /// The largest key below the top bit that is no NaN.
     #[doc(hidden)]
     const NUMBERS: u64;
-}
-
-/// Unsigned integers, made from the low bits of a 64-bit one.
-#[doc(hidden)]
-pub trait LowBits: Plain {
-    fn low(bits: u64) -> Self;
 }
 
 macro_rules! ranked {
@@ -39,17 +32,6 @@ ranked! {
     f32: 0x7f80_0000;
     f64: 0x7ff << 52;
 }
-
-macro_rules! low_bits {
-    ($($bits:ty)*) => {$(
-        impl LowBits for $bits {
-            fn low(bits: u64) -> Self {
-                bits as Self
-            }
-        }
-    )*};
-}
-low_bits! { u8 u16 u32 u64 }
 
 /// The numbers that kernels need to compute ranks.
 #[derive(Clone, Copy, Debug)]

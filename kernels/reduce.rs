@@ -1,14 +1,19 @@
 //! Sums, minima, maxima and other single values: of whole arrays, of the rows and columns of matrices, and of segments.
 
+mod shape;
+
 use std::sync::Arc;
 
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, Buffer, Launch, Plain, Result, Stream, View};
+use gpustream::{AsView, Buffer, Launch, Plain, Result, Stream, View, Zeroable as _};
 
-use crate::call::{Form, filling, mismatch};
+use crate::call::{mismatch, optional, optional_mut};
 use crate::counted::{Elements, Input};
-use crate::order::Order;
-use crate::rank::{LowBits, Ranked, Ranks, bits_of_nonzero, first_is_largest};
+use crate::number::Number;
+use crate::order::{LowBits as _, Order};
+use crate::rank::{Ranked, Ranks, bits_of_nonzero, first_is_largest};
+
+use shape::{ColumnShape, PIECE, Shape, few_segments_per_warp, warp_per_tile};
 
 mod bindings {
     gpustream::include_kernels!("reduce");
@@ -167,21 +172,21 @@ pub trait Reduce {
 }
 
 /// Element types that [`Reduce`] takes: all integers of 8 to 64 bits, `f16`, `bf16`, `f32` and `f64`.
-pub trait Reducible: Ranked<Bits: BestKernels> {
+pub trait Reducible: Ranked<Bits: BestKernels> + Number<Seen: SumKernels<Self::SeenSum>> {
     /// The type that we sum in: `f64` for `f64`, `f32` for the other floats, `i64` for signed and `u64` for unsigned integers.
     type Sum: Plain;
-    /// The type that kernels see, with the same bits, and that of its sums.
+    /// The type that kernels see, with the bits of a sum.
     #[doc(hidden)]
-    type Seen: HasBlockSum<Self::SeenSum> + HasSegmentSums<Self::SeenSum> + HasColumnSums<Self::SeenSum>;
-    #[doc(hidden)]
-    type SeenSum: HasBlockSum<Self::SeenSum> + HasSegmentTotals + HasColumnSums<Self::SeenSum>;
+    type SeenSum: SumKernels<Self::SeenSum> + HasSegmentTotals;
     /// A signed integer's top bit, otherwise 0.
     #[doc(hidden)]
     const TOP: Self::SeenSum;
-    /// The identity of a sum.
-    #[doc(hidden)]
-    const ZERO: Self::SeenSum;
 }
+
+/// What is summed as `Sum`.
+#[doc(hidden)]
+pub trait SumKernels<Sum: Plain>: HasBlockSum<Sum> + HasSegmentSums<Sum> + HasColumnSums<Sum> {}
+impl<Sum: Plain, T: HasBlockSum<Sum> + HasSegmentSums<Sum> + HasColumnSums<Sum>> SumKernels<Sum> for T {}
 
 /// Element types of [`Reduce::dot`] and [`Reduce::mean_and_variance`]: `f16`, `bf16`, `f32` and `f64`.
 pub trait Fractional:
@@ -189,10 +194,11 @@ pub trait Fractional:
     + HasBlockDot<<Self as Reducible>::Sum>
     + HasBlockMoments<<Self as Reducible>::Sum>
 {
-    /// The identity of a sum.
-    #[doc(hidden)]
-    const NONE: Self::Sum;
 }
+impl Fractional for f32 {}
+impl Fractional for f64 {}
+impl Fractional for f16 {}
+impl Fractional for bf16 {}
 
 /// Integers that stand for keys.
 #[doc(hidden)]
@@ -206,42 +212,27 @@ impl<B: HasBlockBest + HasBestOf + HasRowBests + HasRowTotals + HasColumnBests +
 }
 
 macro_rules! reducible {
-    ($($type:ty as $seen:ty: $sum:ty as $seen_sum:ty, $top:expr, $zero:expr;)*) => {$(
+    ($($type:ty: $sum:ty as $seen_sum:ty, $top:expr;)*) => {$(
         impl Reducible for $type {
             type Sum = $sum;
-            type Seen = $seen;
             type SeenSum = $seen_sum;
             const TOP: $seen_sum = $top;
-            const ZERO: $seen_sum = $zero;
         }
     )*};
 }
 reducible! {
-    f32 as f32: f32 as f32, 0.0, 0.0;
-    f64 as f64: f64 as f64, 0.0, 0.0;
-    f16 as f16: f32 as f32, 0.0, 0.0;
-    bf16 as bf16: f32 as f32, 0.0, 0.0;
-    u8 as u8: u64 as u64, 0, 0;
-    u16 as u16: u64 as u64, 0, 0;
-    u32 as u32: u64 as u64, 0, 0;
-    u64 as u64: u64 as u64, 0, 0;
-    i8 as u8: i64 as u64, 1 << 7, 0;
-    i16 as u16: i64 as u64, 1 << 15, 0;
-    i32 as u32: i64 as u64, 1 << 31, 0;
-    i64 as u64: i64 as u64, 1 << 63, 0;
-}
-
-impl Fractional for f32 {
-    const NONE: f32 = 0.0;
-}
-impl Fractional for f64 {
-    const NONE: f64 = 0.0;
-}
-impl Fractional for f16 {
-    const NONE: f32 = 0.0;
-}
-impl Fractional for bf16 {
-    const NONE: f32 = 0.0;
+    f32: f32 as f32, 0.0;
+    f64: f64 as f64, 0.0;
+    f16: f32 as f32, 0.0;
+    bf16: f32 as f32, 0.0;
+    u8: u64 as u64, 0;
+    u16: u64 as u64, 0;
+    u32: u64 as u64, 0;
+    u64: u64 as u64, 0;
+    i8: i64 as u64, 1 << 7;
+    i16: i64 as u64, 1 << 15;
+    i32: i64 as u64, 1 << 31;
+    i64: i64 as u64, 1 << 63;
 }
 
 impl Reduce for Stream {
@@ -252,7 +243,7 @@ impl Reduce for Stream {
         let kernels = kernels(self)?;
         let values = values.cast::<T::Seen>()?;
         let mut sum = self.alloc::<T::Sum>(1)?;
-        let count = count.as_ref().map(|count| count as _);
+        let count = optional(count.as_ref());
         let seen = &mut sum.cast_mut::<T::SeenSum>()?;
         if shape.blocks == 1 {
             kernels.block_sum(self, &shape.launch, &values, count, values.len(), T::TOP, seen)?;
@@ -260,7 +251,7 @@ impl Reduce for Stream {
         }
         let mut partial = self.alloc::<T::SeenSum>(shape.blocks)?;
         kernels.block_sum(self, &shape.launch, &values, count, values.len(), T::TOP, &mut partial)?;
-        kernels.block_sum(self, &shape.last, &partial, None, shape.blocks, T::ZERO, seen)?;
+        kernels.block_sum(self, &shape.last, &partial, None, shape.blocks, T::SeenSum::zeroed(), seen)?;
         Ok(sum)
     }
 
@@ -305,8 +296,8 @@ impl Reduce for Stream {
             &shape.launch,
             &x,
             &y,
-            count.as_ref().map(|count| count as _),
-            other_count.as_ref().map(|count| count as _),
+            optional(count.as_ref()),
+            optional(other_count.as_ref()),
             x.len(),
             &mut partial,
         )?;
@@ -314,7 +305,7 @@ impl Reduce for Stream {
             return Ok(partial);
         }
         let mut dot = self.alloc(1)?;
-        kernels.block_sum(self, &shape.last, &partial, None, shape.blocks, T::NONE, &mut dot)?;
+        kernels.block_sum(self, &shape.last, &partial, None, shape.blocks, T::Sum::zeroed(), &mut dot)?;
         Ok(dot)
     }
 
@@ -324,7 +315,7 @@ impl Reduce for Stream {
         let shape = Shape::of(self, &values)?;
         let kernels = kernels(self)?;
         let mut partial = self.alloc(3 * shape.blocks)?;
-        let count = count.as_ref().map(|count| count as _);
+        let count = optional(count.as_ref());
         kernels.block_moments(self, &shape.launch, &values, count, values.len(), &mut partial)?;
         let (mut mean, mut variance) = (self.alloc(1)?, self.alloc(1)?);
         kernels.moments_of_blocks(self, &shape.last, &partial, shape.blocks, &mut mean, &mut variance)?;
@@ -382,7 +373,7 @@ impl Reduce for Stream {
         }
         let mut partial = self.alloc::<T::SeenSum>(parts * columns)?;
         kernels.column_sums(self, &launch, &x, rows, columns, parts, width, T::TOP, &mut partial)?;
-        kernels.column_sums(self, &last, &partial, parts, columns, 1, width, T::ZERO, seen)?;
+        kernels.column_sums(self, &last, &partial, parts, columns, 1, width, T::SeenSum::zeroed(), seen)?;
         Ok(sums)
     }
 
@@ -488,93 +479,6 @@ impl Reduce for Stream {
     }
 }
 
-/// How many elements of a segment one warp combines at most, as in `reduce.cu`.
-const PIECE: usize = 4096;
-
-/// An array of so many bytes takes one block, because a second launch would take longer than the rest.
-const SMALL: usize = 256 << 10;
-
-/// The launches of a reduction: of the array, and of the blocks' results.
-struct Shape {
-    blocks: usize,
-    launch: Launch,
-    last: Launch,
-}
-
-impl Shape {
-    #[track_caller]
-    fn of<T: Plain>(stream: &Stream, x: &View<'_, T>) -> Result<Self> {
-        if Form::of(stream.device()) == Form::Shares {
-            let (blocks, launch) = filling(stream, x.len())?;
-            return Ok(Self { blocks, launch: launch(blocks), last: launch(1) });
-        }
-        let last = Launch::new(1, 512);
-        let bytes = x.len() * size_of::<T>();
-        if bytes <= SMALL {
-            let threads = (bytes / 64).next_power_of_two().clamp(128, 512) as u32;
-            return Ok(Self { blocks: 1, launch: Launch::new(1, threads), last });
-        }
-        // If there are several times as many blocks, it takes longer to find an index: each of them looks for its own.
-        let blocks = (x.len().div_ceil(256 * 16)).min(resident(stream));
-        Ok(Self { blocks, launch: Launch::new(blocks as u32, 256), last })
-    }
-}
-
-/// Returns how many blocks of 256 threads the device runs at once.
-fn resident(stream: &Stream) -> usize {
-    let info = stream.device().info();
-    (info.multiprocessors * (info.limits.max_threads_per_multiprocessor / 256).max(1)) as usize
-}
-
-/// The launches of a reduction of columns: of groups of rows, and of the groups' results.
-struct ColumnShape {
-    parts: usize,
-    width: u32,
-    launch: Launch,
-    last: Launch,
-}
-
-impl ColumnShape {
-    #[track_caller]
-    fn of(stream: &Stream, rows: usize, columns: usize) -> Result<Self> {
-        if Form::of(stream.device()) == Form::Shares {
-            let parts = filling(stream, rows * columns)?.0.min(rows.max(1));
-            let (launch, last) = (Launch::new(parts as u32, 1), Launch::new(1, 1));
-            return Ok(Self { parts, width: 1, launch, last });
-        }
-        let width = columns.next_power_of_two().min(256);
-        let groups = columns.div_ceil(width).max(1);
-        // Each thread should have 16 rows at least.
-        let parts = (resident(stream) / groups).min(rows / (16 * 256 / width)).max(1);
-        let blocks = |parts: usize| (groups * parts).min(i32::MAX as usize) as u32;
-        let (launch, last) = (Launch::new(blocks(parts), 256), Launch::new(blocks(1), 256));
-        Ok(Self { parts, width: width as u32, launch, last })
-    }
-}
-
-/// Returns a launch with one warp for each tile of `n` elements.
-#[track_caller]
-fn warp_per_tile(stream: &Stream, n: usize) -> Result<Launch> {
-    if Form::of(stream.device()) == Form::Shares {
-        let (blocks, launch) = filling(stream, n)?;
-        return Ok(launch(blocks));
-    }
-    let warps = 256 / stream.device().info().warp_size.max(1) as usize;
-    let blocks = n.div_ceil(PIECE).div_ceil(warps).clamp(1, i32::MAX as usize);
-    Ok(Launch::new(blocks as u32, 256))
-}
-
-/// Returns a launch that shares `count` segments among its warps.
-#[track_caller]
-fn few_segments_per_warp(stream: &Stream, count: usize) -> Result<Launch> {
-    if Form::of(stream.device()) == Form::Shares {
-        let (blocks, launch) = filling(stream, count)?;
-        return Ok(launch(blocks));
-    }
-    let warps = 256 / stream.device().info().warp_size.max(1) as usize;
-    Ok(Launch::new(count.div_ceil(warps).clamp(1, 4 * resident(stream)) as u32, 256))
-}
-
 #[track_caller]
 fn kernels(stream: &Stream) -> Result<Arc<Kernels>> {
     stream.device().extension(Kernels::load)
@@ -604,7 +508,7 @@ fn best<T: Reducible>(
     with_index: bool,
 ) -> Result<(Buffer<T>, Buffer<u64>)> {
     let keys = x.values.cast::<T::Bits>()?;
-    let count = x.count.as_ref().map(|count| count as _);
+    let count = optional(x.count.as_ref());
     let shape = Shape::of(stream, &keys)?;
     let kernels = kernels(stream)?;
     let Ranks { if_set, if_clear, numbers, nothing } = first_is_largest::<T>(order);
@@ -624,10 +528,10 @@ fn best<T: Reducible>(
         if_clear,
         numbers,
         nothing,
-        has_blocks.then_some(&mut ranks as _),
-        has_blocks.then_some(&mut places as _),
+        optional_mut(has_blocks.then_some(&mut ranks)),
+        optional_mut(has_blocks.then_some(&mut places)),
         seen,
-        with_index.then_some(&mut index as _),
+        optional_mut(with_index.then_some(&mut index)),
     )?;
     if has_blocks {
         kernels.best_of(
@@ -640,7 +544,7 @@ fn best<T: Reducible>(
             if_clear,
             nothing,
             seen,
-            with_index.then_some(&mut index as _),
+            optional_mut(with_index.then_some(&mut index)),
         )?;
     }
     Ok((value, index))
@@ -649,7 +553,7 @@ fn best<T: Reducible>(
 #[track_caller]
 fn nonzero<T: Reducible>(stream: &Stream, x: &Elements<'_, T>) -> Result<Buffer<u64>> {
     let keys = x.values.cast::<T::Bits>()?;
-    let count = x.count.as_ref().map(|count| count as _);
+    let count = optional(x.count.as_ref());
     let shape = Shape::of(stream, &keys)?;
     let kernels = kernels(stream)?;
     let mut partial = stream.alloc(shape.blocks)?;
@@ -674,7 +578,7 @@ fn nonzero<T: Reducible>(stream: &Stream, x: &Elements<'_, T>) -> Result<Buffer<
 fn judge<T: Reducible>(stream: &Stream, x: &Elements<'_, T>, all: bool) -> Result<Buffer<u8>> {
     let found = nonzero(stream, x)?;
     let mut verdict = stream.alloc(1)?;
-    let count = x.count.as_ref().map(|count| count as _);
+    let count = optional(x.count.as_ref());
     let kernels = kernels(stream)?;
     let one = Launch::new(1, 1);
     kernels.judge(stream, &one, &found, count, x.values.len(), u32::from(all), &mut verdict)?;
@@ -696,7 +600,7 @@ fn segments<T: Reducible>(
     }
     let (x, kernels) = (x.cast::<T::Seen>()?, kernels(stream)?);
     let seen = &mut sums.cast_mut::<T::SeenSum>()?;
-    let offsets = offsets.as_ref().map(|offsets| offsets as _);
+    let offsets = optional(offsets.as_ref());
     let tiles = x.len().div_ceil(PIECE);
     let (mut heads, mut tails) = (stream.alloc(tiles)?, stream.alloc(tiles)?);
     kernels.segment_sums(

@@ -1,13 +1,12 @@
 //! Scans: running sums, products, largest and smallest elements.
 
-use std::sync::Arc;
-
 use gpustream::half::{bf16, f16};
 use gpustream::{AsViewMut, Plain, Result, Stream, View, ViewMut};
 
 use crate::call::{Form, mismatch, optional, optional_mut};
 use crate::counted::{Elements, ElementsMut, Input, InputMut};
-use crate::order::{self, Key, Order};
+use crate::number::Number;
+use crate::order::{Key, Order, masks};
 use crate::tiles::{Shares, Tiles};
 
 mod bindings {
@@ -113,57 +112,36 @@ pub trait Scan {
 }
 
 /// Element types that can be summed: `f16`, `bf16`, `f32`, `f64`, and integers of 32 and 64 bits.
-pub trait Summable: Plain + order::sealed::Sealed {
-    #[doc(hidden)]
-    type Elements: bindings::HasScanSum + bindings::HasScanSumShares<Self::Total>;
+pub trait Summable: Number<Seen: bindings::HasScanSum + bindings::HasScanSumShares<Self::Total>> {
     /// What we add in.
     #[doc(hidden)]
     type Total: Plain;
 }
 
 /// Element types that can be multiplied: `f32`, `f64`, and integers of 32 and 64 bits.
-pub trait Multipliable: Plain + order::sealed::Sealed {
-    #[doc(hidden)]
-    type Elements: bindings::HasScanProduct + bindings::HasScanProductShares;
-}
+pub trait Multipliable: Number<Seen: bindings::HasScanProduct + bindings::HasScanProductShares> {}
+impl<T: Number<Seen: bindings::HasScanProduct + bindings::HasScanProductShares>> Multipliable for T {}
 
 /// Element types whose largest and smallest so far can be found: all that are [`Key`].
 pub trait Cumulative: Key<Bits: bindings::HasScanExtreme + bindings::HasScanExtremeShares> {}
 impl<T: Key<Bits: bindings::HasScanExtreme + bindings::HasScanExtremeShares>> Cumulative for T {}
 
 macro_rules! summable {
-    ($($element:ty as $seen:ty, in $total:ty;)*) => {$(
+    ($($element:ty => $total:ty;)*) => {$(
         impl Summable for $element {
-            type Elements = $seen;
             type Total = $total;
         }
     )*};
 }
 summable! {
-    f32 as f32, in f32;
-    f64 as f64, in f64;
-    f16 as f16, in f32;
-    bf16 as bf16, in f32;
-    u32 as u32, in u32;
-    i32 as u32, in u32;
-    u64 as u64, in u64;
-    i64 as u64, in u64;
-}
-
-macro_rules! multipliable {
-    ($($element:ty as $seen:ty;)*) => {$(
-        impl Multipliable for $element {
-            type Elements = $seen;
-        }
-    )*};
-}
-multipliable! {
-    f32 as f32;
-    f64 as f64;
-    u32 as u32;
-    i32 as u32;
-    u64 as u64;
-    i64 as u64;
+    f32 => f32;
+    f64 => f64;
+    f16 => f32;
+    bf16 => f32;
+    u32 => u32;
+    i32 => u32;
+    u64 => u64;
+    i64 => u64;
 }
 
 /// The arrays of a scan. Without `x`, `y` is scanned in place.
@@ -201,91 +179,46 @@ impl<'a, T: Plain> Arrays<'a, T> {
     }
 }
 
-#[track_caller]
-fn kernels(stream: &Stream) -> Result<Arc<Kernels>> {
-    stream.device().extension(Kernels::load)
+/// Scans by the kernel for tiles, or by the one for shares, which sums in `$total`. `$option` are the last arguments of both. This is a
+/// macro, because each kernel has a launcher of its own.
+macro_rules! scan {
+    ($stream:ident, $arrays:ident => $total:ty; $tiles:ident, $shares:ident, $($option:expr),+) => {{
+        if $arrays.n == 0 {
+            return Ok(());
+        }
+        let kernels = $stream.device().extension(Kernels::load)?;
+        if Form::of($stream.device()) == Form::Blocks {
+            let mut tiles = $arrays.tiles($stream)?;
+            let Arrays { x, mut y, n, count } = $arrays;
+            let (x, count) = (optional(x.as_ref()), optional(count.as_ref()));
+            let (launch, state) = (&tiles.launch, optional_mut(tiles.state.as_mut()));
+            return kernels.$tiles($stream, launch, x, &mut y, n, count, state, tiles.count, $($option),+);
+        }
+        let Arrays { x, mut y, n, count } = $arrays;
+        let (x, count) = (optional(x.as_ref()), optional(count.as_ref()));
+        let shares = Shares::new($stream, n);
+        let (many, mut totals) = (shares.count(), $stream.alloc::<$total>(shares.count())?);
+        for (step, launch) in shares.steps() {
+            kernels.$shares($stream, &launch, step, x, &mut totals, many, &mut y, n, count, $($option),+)?;
+        }
+        Ok(())
+    }};
 }
 
 #[track_caller]
-fn sums<T: Summable>(stream: &Stream, arrays: Arrays<'_, T::Elements>, exclusive: bool) -> Result<()> {
-    let kernels = kernels(stream)?;
-    match Form::of(stream.device()) {
-        _ if arrays.n == 0 => {}
-        Form::Blocks => {
-            let mut tiles = arrays.tiles(stream)?;
-            let Arrays { x, mut y, n, count } = arrays;
-            let (x, count, state) =
-                (optional(x.as_ref()), optional(count.as_ref()), optional_mut(tiles.state.as_mut()));
-            kernels.scan_sum(stream, &tiles.launch, x, &mut y, n, count, state, tiles.count, exclusive)?;
-        }
-        Form::Shares => {
-            let Arrays { x, mut y, n, count } = arrays;
-            let (x, count) = (optional(x.as_ref()), optional(count.as_ref()));
-            let shares = Shares::new(stream, n);
-            let (many, mut totals) = (shares.count(), stream.alloc::<T::Total>(shares.count())?);
-            for (step, launch) in shares.steps() {
-                let (totals, y) = (&mut totals, &mut y);
-                kernels.scan_sum_shares(stream, &launch, step, x, totals, many, y, n, count, exclusive)?;
-            }
-        }
-    }
-    Ok(())
+fn sums<T: Summable>(stream: &Stream, arrays: Arrays<'_, T::Seen>, exclusive: bool) -> Result<()> {
+    scan!(stream, arrays => T::Total; scan_sum, scan_sum_shares, exclusive)
 }
 
 #[track_caller]
-fn products<T: Multipliable>(stream: &Stream, arrays: Arrays<'_, T::Elements>) -> Result<()> {
-    let kernels = kernels(stream)?;
-    match Form::of(stream.device()) {
-        _ if arrays.n == 0 => {}
-        Form::Blocks => {
-            let mut tiles = arrays.tiles(stream)?;
-            let Arrays { x, mut y, n, count } = arrays;
-            let (x, count, state) =
-                (optional(x.as_ref()), optional(count.as_ref()), optional_mut(tiles.state.as_mut()));
-            kernels.scan_product(stream, &tiles.launch, x, &mut y, n, count, state, tiles.count, false)?;
-        }
-        Form::Shares => {
-            let Arrays { x, mut y, n, count } = arrays;
-            let (x, count) = (optional(x.as_ref()), optional(count.as_ref()));
-            let shares = Shares::new(stream, n);
-            let (many, mut totals) = (shares.count(), stream.alloc::<T::Elements>(shares.count())?);
-            for (step, launch) in shares.steps() {
-                let (totals, y) = (&mut totals, &mut y);
-                kernels.scan_product_shares(stream, &launch, step, x, totals, many, y, n, count, false)?;
-            }
-        }
-    }
-    Ok(())
+fn products<T: Multipliable>(stream: &Stream, arrays: Arrays<'_, T::Seen>) -> Result<()> {
+    scan!(stream, arrays => T::Seen; scan_product, scan_product_shares, false)
 }
 
 #[track_caller]
 fn extremes<T: Cumulative>(stream: &Stream, arrays: Arrays<'_, T::Bits>, order: Order) -> Result<()> {
-    let kernels = kernels(stream)?;
-    let [if_set, if_clear] = order::masks::<T>(order);
-    match Form::of(stream.device()) {
-        _ if arrays.n == 0 => {}
-        Form::Blocks => {
-            let mut tiles = arrays.tiles(stream)?;
-            let Arrays { x, mut y, n, count } = arrays;
-            let (x, count, state) =
-                (optional(x.as_ref()), optional(count.as_ref()), optional_mut(tiles.state.as_mut()));
-            let (launch, cut) = (&tiles.launch, tiles.count);
-            kernels.scan_extreme(stream, launch, x, &mut y, n, count, state, cut, if_set, if_clear)?;
-        }
-        Form::Shares => {
-            let Arrays { x, mut y, n, count } = arrays;
-            let (x, count) = (optional(x.as_ref()), optional(count.as_ref()));
-            let shares = Shares::new(stream, n);
-            let (many, mut totals) = (shares.count(), stream.alloc::<T::Bits>(shares.count())?);
-            for (step, launch) in shares.steps() {
-                let (totals, y) = (&mut totals, &mut y);
-                kernels.scan_extreme_shares(
-                    stream, &launch, step, x, totals, many, y, n, count, if_set, if_clear,
-                )?;
-            }
-        }
-    }
-    Ok(())
+    let [if_set, if_clear] = masks::<T>(order);
+    scan!(stream, arrays => T::Bits; scan_extreme, scan_extreme_shares, if_set, if_clear)
 }
 
 impl Scan for Stream {

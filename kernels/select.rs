@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use gpustream::{AsView, AsViewMut, Buffer, Plain, Result, Stream, View, ViewMut};
 
-use crate::call::{Form, mismatch, optional, optional_mut};
+use crate::call::{mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
 use crate::order::{Key, Order, masks};
-use crate::tiles::{Shares, Tiles};
+use crate::tiles::{Tiles, in_form};
 
 mod bindings {
     gpustream::include_kernels!("select");
@@ -19,7 +19,7 @@ use bindings::Kernels;
 ///
 /// Only the device knows how many elements a selection has, so it is a [`Counted`]. All methods work in stream order and none
 /// blocks. On a GPU each element is read once, and each selected one written once. Results and temporary memory come from the
-/// stream's pool: a result has room for all elements, and besides there are 9 bytes for each tile of 20 KiB. Results are the
+/// stream's pool: a result has room for all elements, and besides there are 9 bytes for each tile of 20 or 24 KiB. Results are the
 /// same in every run.
 ///
 /// ```
@@ -147,7 +147,7 @@ fn flagged<B: SelectBits>(
     n: usize,
     count: Option<View<'_, u64>>,
     mut kept: Kept<'_, B>,
-    mut rest: Option<Kept<'_, B>>,
+    rest: Option<Kept<'_, B>>,
 ) -> Result<()> {
     if flags.len() < n {
         let text =
@@ -155,86 +155,45 @@ fn flagged<B: SelectBits>(
         return Err(mismatch("select", text));
     }
     let kernels = kernels(stream)?;
-    let (x, count) = (optional(x.as_ref()), optional(count.as_ref()));
-    if Form::of(stream.device()) == Form::Blocks {
-        let mut tiles = tiles::<B>(stream, n, 5)?;
-        let state = optional_mut(tiles.state.as_mut());
-        let (rest, rest_count) = parts(&mut rest);
-        let Kept { values, count: kept_count } = &mut kept;
-        let (launch, cut) = (&tiles.launch, tiles.count);
-        return kernels.select_flagged(
-            stream,
-            launch,
-            x,
+    let (mut rest, mut rest_count) = rest.map(|rest| (rest.values, rest.count)).unzip();
+    in_form!(
+        stream, kernels, n, tiles::<B>(stream, n, 5)?;
+        select_flagged, select_flagged_shares(
+            optional(x.as_ref()),
             &flags,
             n,
-            count,
-            values,
-            *kept_count,
-            rest,
-            rest_count,
-            state,
-            cut,
-        );
-    }
-    let shares = Shares::new(stream, n);
-    let (many, mut counts) = (shares.count(), stream.alloc(shares.count())?);
-    for (step, launch) in shares.steps() {
-        let (rest, rest_count) = parts(&mut rest);
-        let (Kept { values, count: kept_count }, counts) = (&mut kept, &mut counts);
-        kernels.select_flagged_shares(
-            stream,
-            &launch,
-            step,
-            x,
-            &flags,
-            n,
-            count,
-            values,
-            *kept_count,
-            rest,
-            rest_count,
-            counts,
-            many,
-        )?;
-    }
+            optional(count.as_ref()),
+            &mut kept.values,
+            &mut *kept.count,
+            optional_mut(rest.as_mut()),
+            optional_mut(rest_count.as_deref_mut()),
+        ),
+        counts
+    );
     Ok(())
-}
-
-type Parts<'a, B> = (Option<&'a mut dyn AsViewMut<B>>, Option<&'a mut dyn AsViewMut<u64>>);
-
-fn parts<'a, B: Plain>(kept: &'a mut Option<Kept<'_, B>>) -> Parts<'a, B> {
-    match kept {
-        Some(Kept { values, count }) => (Some(values), Some(*count)),
-        None => (None, None),
-    }
 }
 
 #[track_caller]
 fn within<T: Selectable>(stream: &Stream, x: Elements<'_, T>, [first, last]: [u64; 2]) -> Result<Counted<T>> {
     let (n, kernels) = (x.values.len(), kernels(stream)?);
     let (mut kept, mut kept_count) = (stream.alloc::<T>(n)?, stream.alloc::<u64>(1)?);
-    let (values, count) = (x.values.cast::<T::Bits>()?, optional(x.count.as_ref()));
-    let mut to = kept.cast_mut::<T::Bits>()?;
+    let (values, mut to) = (x.values.cast::<T::Bits>()?, kept.cast_mut::<T::Bits>()?);
     let [if_set, if_clear] = masks::<T>(Order::Ascending);
-    if Form::of(stream.device()) == Form::Blocks {
-        let mut tiles = tiles::<T>(stream, n, 6)?;
-        let state = optional_mut(tiles.state.as_mut());
-        let (launch, cut, kept_count) = (&tiles.launch, tiles.count, &mut kept_count);
-        kernels.select_within(
-            stream, launch, &values, first, last, if_set, if_clear, n, count, &mut to, kept_count, state, cut,
-        )?;
-    } else {
-        let shares = Shares::new(stream, n);
-        let (many, mut counts) = (shares.count(), stream.alloc(shares.count())?);
-        for (step, launch) in shares.steps() {
-            let (to, kept_count, counts) = (&mut to, &mut kept_count, &mut counts);
-            kernels.select_within_shares(
-                stream, &launch, step, &values, first, last, if_set, if_clear, n, count, to, kept_count,
-                counts, many,
-            )?;
-        }
-    }
+    in_form!(
+        stream, kernels, n, tiles::<T>(stream, n, 6)?;
+        select_within, select_within_shares(
+            &values,
+            first,
+            last,
+            if_set,
+            if_clear,
+            n,
+            optional(x.count.as_ref()),
+            &mut to,
+            &mut kept_count,
+        ),
+        counts
+    );
     Counted::from_parts(kept, kept_count)
 }
 
@@ -247,34 +206,19 @@ fn heads<T: Selectable>(
 ) -> Result<(Buffer<T>, Buffer<u64>)> {
     let (n, kernels) = (x.values.len(), kernels(stream)?);
     let (mut kept, mut kept_count) = (stream.alloc::<T>(n)?, stream.alloc::<u64>(1)?);
-    let (values, count) = (x.values.cast::<T::Bits>()?, optional(x.count.as_ref()));
-    let mut to = kept.cast_mut::<T::Bits>()?;
-    if Form::of(stream.device()) == Form::Blocks {
-        let mut tiles = tiles::<T>(stream, n, 6)?;
-        let (state, positions) = (optional_mut(tiles.state.as_mut()), optional_mut(positions));
-        let (launch, cut, kept_count) = (&tiles.launch, tiles.count, &mut kept_count);
-        kernels
-            .select_heads(stream, launch, &values, n, count, &mut to, kept_count, positions, state, cut)?;
-    } else {
-        let shares = Shares::new(stream, n);
-        let (many, mut counts) = (shares.count(), stream.alloc(shares.count())?);
-        for (step, launch) in shares.steps() {
-            let (kept_count, positions) = (&mut kept_count, optional_mut(positions.as_deref_mut()));
-            kernels.select_heads_shares(
-                stream,
-                &launch,
-                step,
-                &values,
-                n,
-                count,
-                &mut to,
-                kept_count,
-                positions,
-                &mut counts,
-                many,
-            )?;
-        }
-    }
+    let (values, mut to) = (x.values.cast::<T::Bits>()?, kept.cast_mut::<T::Bits>()?);
+    in_form!(
+        stream, kernels, n, tiles::<T>(stream, n, 6)?;
+        select_heads, select_heads_shares(
+            &values,
+            n,
+            optional(x.count.as_ref()),
+            &mut to,
+            &mut kept_count,
+            optional_mut(positions.as_deref_mut()),
+        ),
+        counts
+    );
     Ok((kept, kept_count))
 }
 

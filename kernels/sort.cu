@@ -21,27 +21,12 @@
 #include "counted.cuh"
 #include "order.cuh"
 #include "radix.cuh"
+#include "words.cuh"
 
 namespace {
 
 using gs::u32;
 using gs::u64;
-
-// Load and store a word that other blocks store and load meanwhile. Nothing else is ordered by them.
-#if defined(GS_CUDA)
-GS_INLINE u32 load_count(const u32* word) { return *(const volatile u32*)word; }
-GS_INLINE void store_count(u32* word, u32 value) { *(volatile u32*)word = value; }
-#elif defined(GS_HIP)
-GS_INLINE u32 load_count(const u32* word) {
-    return __hip_atomic_load(const_cast<u32*>(word), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-GS_INLINE void store_count(u32* word, u32 value) {
-    __hip_atomic_store(word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-#else
-GS_INLINE u32 load_count(const u32* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
-GS_INLINE void store_count(u32* word, u32 value) { __atomic_store_n(word, value, __ATOMIC_RELAXED); }
-#endif
 
 // What a word says about its count.
 constexpr u32 of_tile = 1u << 30, of_all = 2u << 30, count_mask = of_tile - 1;
@@ -60,7 +45,7 @@ GS_INLINE u32 look_back(u32* words, u32 tile, u32 count) {
         GS_UNROLL
         for (int w = 0; w < window; ++w) {
             const u32* const from = at - (w + 1) * (int)bins;
-            seen[w] = from >= begin ? load_count(from) : 0;
+            seen[w] = from >= begin ? load_word(from) : 0;
         }
         int used = 0;
         GS_UNROLL
@@ -73,7 +58,7 @@ GS_INLINE u32 look_back(u32* words, u32 tile, u32 count) {
         }
         at -= used * (int)bins;
     }
-    store_count(own, of_all | (sum + count));
+    store_word(own, of_all | (sum + count));
     return sum;
 }
 
@@ -148,7 +133,7 @@ GS_INLINE void sort_tile(const Key* __restrict__ in, Key* __restrict__ out, cons
     u32 ranks[Items], count, before;
     rank_keys<Threads, (int)Items>(
         next, memory.totals, keys, Items, digit, count, before,
-        [&] { store_count(words + (size_t)tile * bins + thread, (tile == 0 ? of_all : of_tile) | count); },
+        [&] { store_word(words + (size_t)tile * bins + thread, (tile == 0 ? of_all : of_tile) | count); },
         [&](int i, u32 rank) {
             if (has_values || !Apart) ranks[i] = rank;
             if (Apart) memory.keys[rank] = keys[i];

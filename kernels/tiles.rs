@@ -3,7 +3,7 @@
 use gpustream::{Buffer, Launch, Result, Stream};
 
 /// How many threads work on a tile.
-pub(crate) const THREADS: u32 = 256;
+const THREADS: u32 = 256;
 
 /// The tiles of a launch: a block for each, and memory in which they tell each other what they combine to (`lookback.cuh`).
 pub(crate) struct Tiles {
@@ -49,3 +49,29 @@ impl Shares {
         (0..).zip([self.0, 1, self.0].map(|blocks| Launch::new(blocks, 1)))
     }
 }
+
+/// Launches the kernel that works on tiles, or the one that works on shares, with the same arguments. The first also gets the tiles'
+/// state, the second some words for each share (`$scratch`). This is a macro, because each kernel has a launcher of its own, and
+/// because a closure would hide your line from errors and traces.
+#[cfg(feature = "select")]
+macro_rules! in_form {
+    (
+        $stream:ident, $kernels:ident, $n:ident, $tiles:expr;
+        $by_tiles:ident, $by_shares:ident ($($argument:expr),* $(,)?), $($scratch:ident),+
+    ) => {
+        if $crate::call::Form::of($stream.device()) == $crate::call::Form::Blocks {
+            let mut tiles: $crate::tiles::Tiles = $tiles;
+            let (launch, count) = (&tiles.launch, tiles.count);
+            let state = $crate::call::optional_mut(tiles.state.as_mut());
+            $kernels.$by_tiles($stream, launch, $($argument,)* state, count)?;
+        } else {
+            let shares = $crate::tiles::Shares::new($stream, $n);
+            $(let mut $scratch = $stream.alloc(shares.count())?;)+
+            for (step, launch) in shares.steps() {
+                $kernels.$by_shares($stream, &launch, step, $($argument,)* $(&mut $scratch,)+ shares.count())?;
+            }
+        }
+    };
+}
+#[cfg(feature = "select")]
+pub(crate) use in_form;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gpustream::{AsView, Buffer, Launch, Result, Stream, View};
 
-use crate::call::{Form, filling, mismatch};
+use crate::call::{Form, filling, mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
 use crate::order::Order;
 use crate::rank::{Ranked, Ranks, first_is_largest};
@@ -311,7 +311,7 @@ impl<T: Rankable> Rounds<'_, T> {
         mut kth: Option<&mut Buffer<T>>,
     ) -> Result<Buffer<u64>> {
         let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
-        let count = row.count.as_ref().map(|count| count as _);
+        let count = optional(row.count.as_ref());
         let window = self.short_window(stream, row.len)?;
         let (mut known, mut counters) = (stream.zeros(3 * self.rows)?, stream.zeros(DIGITS * self.rows)?);
         let bits = 8 * size_of::<T>() as u32;
@@ -330,7 +330,7 @@ impl<T: Rankable> Rounds<'_, T> {
             self.kernels.choose(
                 stream, &Launch::new(self.rows.min(i32::MAX as usize) as u32, 512), count, self.rows, row.len, self.k, shift,
                 u32::from(digit == 0), if_set, if_clear, numbers, &mut known, &mut counters,
-                kth.as_mut().map(|kth| kth as _),
+                optional_mut(kth.as_mut()),
             )?;
         }
         Ok(known)
@@ -341,7 +341,7 @@ impl<T: Rankable> Rounds<'_, T> {
     fn keep(&self, stream: &Stream, row: &Row<'_, T>) -> Result<Round<T>> {
         let known = self.rank_of_kth(stream, row, None)?;
         let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
-        let count = row.count.as_ref().map(|count| count as _);
+        let count = optional(row.count.as_ref());
         let window = self.short_window(stream, row.len)?;
         let parts = self.rows * row.len.div_ceil(window);
         let launch = Launch::new(parts.min(i32::MAX as usize) as u32, 512);
@@ -409,8 +409,8 @@ impl<T: Rankable> Rounds<'_, T> {
         let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
         let is_gpu = Form::of(stream.device()) == Form::Blocks;
         let (info, parts) = (stream.device().info(), self.rows * parts);
-        let indices = row.indices.as_ref().map(|indices| indices as _);
-        let count = row.count.as_ref().map(|count| count as _);
+        let indices = optional(row.indices.as_ref());
+        let count = optional(row.count.as_ref());
         if is_gpu && window <= SMALL {
             let warps = 256 / info.warp_size.max(1) as usize;
             #[rustfmt::skip]
@@ -454,7 +454,7 @@ impl<T: Rankable> Rounds<'_, T> {
                 &Launch::strided(self.rows * row.len),
                 &row.keys,
                 indices,
-                row.count.as_ref().map(|count| count as _),
+                optional(row.count.as_ref()),
                 self.rows,
                 row.stride,
                 row.len,

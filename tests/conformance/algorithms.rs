@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 
-use conformance::refused;
+use conformance::{noise, refused};
 use gpustream::half::f16;
 use gpustream::{Buffer, Device, ErrorKind, Plain, Result, Stream};
-use gpustream_kernels::by_key::{RunExtreme, RunKey, RunValue};
+use gpustream_kernels::by_key::{RunExtreme, RunSum};
 use gpustream_kernels::prelude::*;
 
 conformance::tests! {
@@ -21,11 +21,7 @@ const LENGTHS: [usize; 16] =
 
 /// Returns numbers that look random and are always the same.
 fn numbers(n: usize, seed: u64) -> impl Iterator<Item = u64> {
-    (0..n as u64).map(move |i| {
-        let mut x = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed);
-        x = (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x ^ (x >> 32)
-    })
+    (0..n).map(move |i| noise(i + seed as usize * 1_000_003))
 }
 
 /// Keys in patterns: all equal, all different, short and long runs, a single run between short ones.
@@ -232,7 +228,7 @@ fn runs_are_summed(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn sum_of<K: RunKey + PartialEq + Debug, T: RunValue + PartialEq + Debug>(
+fn sum_of<K: RunSum<T> + PartialEq + Debug, T: Number + PartialEq + Debug>(
     s: &Stream,
     runs: &[u64],
     keys: &[K],
@@ -271,12 +267,15 @@ fn extremes_of_runs(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn extreme_of<T: RunExtreme + PartialEq + Debug>(
+fn extreme_of<T: Key + PartialEq + Debug>(
     s: &Stream,
     keys: &[u64],
     values: &[T],
     compare: impl Fn(&T, &T) -> std::cmp::Ordering,
-) -> Result<()> {
+) -> Result<()>
+where
+    u64: RunExtreme<T>,
+{
     let (dk, dv) = (s.upload(keys)?, s.upload(values)?);
     let heads = heads(keys);
     let runs = || heads.windows(2).map(|run| &values[run[0]..run[1]]);

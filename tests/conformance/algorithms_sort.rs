@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use conformance::refused;
+use conformance::{noise, refused};
 use gpustream::half::{bf16, f16};
 use gpustream::{Device, ErrorKind, Plain, Result, Stream};
 use gpustream_kernels::prelude::*;
@@ -29,11 +29,6 @@ const PATTERNS: [fn(usize, usize) -> u64; 5] = [
     |i, n| ((n - i) as u64) << 50 | (n - i) as u64,
     |i, _| ((noise(i) % 3) << 60) | (noise(i) % 2),
 ];
-
-fn noise(i: usize) -> u64 {
-    let z = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
-}
 
 /// Returns the bytes, because a NaN does not equal itself.
 fn bytes<T: Plain>(values: &[T]) -> &[u8] {

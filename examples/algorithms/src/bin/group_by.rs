@@ -1,6 +1,6 @@
 //! How to aggregate the rows of a table: for each key the sum, the largest and the number of its values.
 //!
-//! The table is a file with a column of keys and a column of values. While the file is read, its pieces are copied to the device.
+//! The table is a file: first all keys, then all values. While we read one piece of it, the piece before is copied to the device.
 //! Then the device sorts the keys, moves the values into their order, and combines those of each key. The host waits once, for
 //! the result, and only then learns how many keys there are.
 //!
@@ -95,7 +95,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Writes the column of keys and then the column of values.
+/// Writes all keys, and then all values.
 fn write_table(args: &Args) -> Result<()> {
     if let Some(folder) = args.file.parent() {
         std::fs::create_dir_all(folder)?;
@@ -118,8 +118,7 @@ fn read_column<T: Plain>(stream: &Stream, path: &Path, first: usize, rows: usize
     let mut column = stream.alloc(rows)?;
     let piece = PIECE.min(rows.max(1));
     let mut memory: [Pinned<T>; 2] = [stream.device().pinned(piece)?, stream.device().pinned(piece)?];
-    for (number, to) in column.chunks_mut(piece)?.enumerate() {
-        let mut to = to;
+    for (number, mut to) in column.chunks_mut(piece)?.enumerate() {
         let memory = &mut memory[number % 2];
         let len = to.len();
         // Waits until the copy of the piece before the last one has read this memory.
