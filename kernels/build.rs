@@ -1,28 +1,28 @@
 //! Compiles the kernels beside this file, those of the enabled features, and writes their bindings.
 
 fn main() {
-    let always = [
-        "combine.cu",
-        "convert.cu",
-        "elementwise.cu",
-        "histogram.cu",
-        "matrix.cu",
-        "reduce.cu",
-        "stencil.cu",
-    ];
-    let families = [
+    let files = [
+        ("COMBINE", "combine.cu"),
+        ("CONVERT", "convert.cu"),
+        ("ELEMENTWISE", "elementwise.cu"),
+        ("HISTOGRAM", "histogram.cu"),
+        ("MATRIX", "matrix.cu"),
+        ("REDUCE", "reduce.cu"),
+        ("REDUCE_PARTS", "reduce_parts.cu"),
         ("SCAN", "scan.cu"),
         ("SELECT", "select.cu"),
         ("SELECT", "by_key.cu"),
         ("SORT", "gather.cu"),
         ("SORT", "sort.cu"),
         ("SORT", "sort_shares.cu"),
+        ("STENCIL", "stencil.cu"),
         ("TOP_K", "top_k.cu"),
     ];
     let enabled = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
-    gpustream_build::Kernels::new()
-        .files(always)
-        .files(families.into_iter().filter(|(feature, _)| enabled(feature)).map(|(_, file)| file))
-        .build()
-        .unwrap_or_else(|error| error.exit());
+    let files: Vec<_> =
+        files.into_iter().filter(|(feature, _)| enabled(feature)).map(|(_, file)| file).collect();
+    if files.is_empty() {
+        return;
+    }
+    gpustream_build::Kernels::new().files(files).build().unwrap_or_else(|error| error.exit());
 }

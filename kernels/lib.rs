@@ -29,10 +29,16 @@
 //! You can pass any length, also above 2³¹ elements, and views at any offset. You get the same result in every run with the same
 //! device, lengths and offsets. No function here blocks, except the downloads of [`Counted`] and [`Convert`](convert::Convert).
 #![warn(clippy::missing_errors_doc)]
+// Families share modules, and a build with few families does not use all of them.
+#![cfg_attr(
+    not(all(feature = "reduce", feature = "select", feature = "sort", feature = "top-k")),
+    allow(dead_code, unreachable_pub)
+)]
 
 #[cfg(feature = "select")]
 pub mod by_key;
 mod call;
+#[cfg(feature = "convert")]
 pub mod convert;
 mod counted;
 #[cfg(all(feature = "select", feature = "sort"))]
@@ -40,7 +46,10 @@ pub mod group_by;
 mod number;
 mod order;
 mod rank;
+#[cfg(feature = "reduce")]
 pub mod reduce;
+#[cfg(feature = "reduce-parts")]
+pub mod reduce_parts;
 #[cfg(feature = "scan")]
 pub mod scan;
 #[cfg(feature = "select")]
@@ -64,7 +73,10 @@ pub use order::{Key, Order};
 pub mod prelude {
     #[cfg(all(feature = "select", feature = "sort"))]
     pub use crate::group_by::GroupBy;
+    #[cfg(feature = "reduce")]
     pub use crate::reduce::Reduce;
+    #[cfg(feature = "reduce-parts")]
+    pub use crate::reduce_parts::ReduceParts;
     #[cfg(feature = "scan")]
     pub use crate::scan::Scan;
     #[cfg(feature = "sort")]
@@ -78,26 +90,31 @@ pub mod prelude {
 
 /// Combines several arrays with the same length into their sum, product, smallest, largest or average, element by element: for
 /// `f16`, `bf16`, `f32`, `f64` and the integers with 8 to 64 bits.
+#[cfg(feature = "combine")]
 pub mod combine {
     gpustream::include_kernels!("combine");
 }
 
 /// Fill, scale, axpy and add, for `f32`, `f64`, `f16` and `bf16`. We compute the 16-bit types in `f32` and round once.
+#[cfg(feature = "elementwise")]
 pub mod elementwise {
     gpustream::include_kernels!("elementwise");
 }
 
 /// Histograms of bytes and of `f32`, counted in shared memory.
+#[cfg(feature = "histogram")]
 pub mod histogram {
     gpustream::include_kernels!("histogram");
 }
 
 /// Transpose and tiled matrix product, for `f32` and `f64`. You store matrices row after row without gaps.
+#[cfg(feature = "matrix")]
 pub mod matrix {
     gpustream::include_kernels!("matrix");
 }
 
 /// One explicit step of the two-dimensional heat equation, for `f32` and `f64`.
+#[cfg(feature = "stencil")]
 pub mod stencil {
     gpustream::include_kernels!("stencil");
 }

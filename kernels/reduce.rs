@@ -1,33 +1,34 @@
-//! Sums, minima, maxima and other single values: of whole arrays, of the rows and columns of matrices, and of segments.
+//! Sums, minima, maxima and other single values of whole arrays. [`reduce_parts`](crate::reduce_parts) has those of rows, columns
+//! and segments.
 
-mod shape;
+pub(crate) mod shape;
 
 use std::sync::Arc;
 
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, Buffer, Launch, Plain, Result, Stream, View, Zeroable as _};
+use gpustream::{Buffer, Launch, Plain, Result, Stream, Zeroable as _};
 
 use crate::call::{mismatch, optional, optional_mut};
 use crate::counted::{Elements, Input};
 use crate::number::Number;
-use crate::order::{LowBits as _, Order};
+use crate::order::Order;
 use crate::rank::{Ranked, Ranks, bits_of_nonzero, first_is_largest};
 
-use shape::{ColumnShape, PIECE, Shape, few_segments_per_warp, warp_per_tile};
+use shape::Shape;
 
 mod bindings {
     gpustream::include_kernels!("reduce");
 }
 use bindings::{
-    HasBestOf, HasBlockBest, HasBlockDot, HasBlockMoments, HasBlockNonzero, HasBlockSum, HasColumnBests,
-    HasColumnSums, HasMomentsOfBlocks, HasRowBests, HasRowTotals, HasSegmentSums, HasSegmentTotals, Kernels,
+    HasBestOf, HasBlockBest, HasBlockDot, HasBlockMoments, HasBlockNonzero, HasBlockSum, HasMomentsOfBlocks,
+    Kernels,
 };
 
 /// Reductions on a stream.
 ///
 /// Each method returns new buffers, which the device writes in stream order, so you can go on before the result is there. You
 /// get the same bits in every run with the same device, lengths and offsets. No method needs more temporary memory than a
-/// few values per block (segments and rows: two for 4096 elements, columns: a few rows). An array is read once.
+/// few values per block. An array is read once.
 ///
 /// We sum `f16` and `bf16` in `f32`, and integers in `i64` or `u64`, where they may wrap around. Minima and maxima skip NaN,
 /// like [`f32::min`]. They take −0 for smaller than 0.
@@ -111,64 +112,6 @@ pub trait Reduce {
     /// # Errors
     /// The errors of [`sum`](Self::sum).
     fn all<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<u8>>;
-
-    /// Sums each row of a matrix, which you store row after row without gaps.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are not `rows * columns` elements. The
-    /// errors of [`sum`](Self::sum).
-    fn sum_rows<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        rows: usize,
-        columns: usize,
-    ) -> Result<Buffer<T::Sum>>;
-
-    /// Sums each column of a matrix, which you store row after row without gaps.
-    ///
-    /// # Errors
-    /// The errors of [`sum_rows`](Self::sum_rows).
-    fn sum_columns<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        rows: usize,
-        columns: usize,
-    ) -> Result<Buffer<T::Sum>>;
-
-    /// Finds the largest element of each row of a matrix, as [`max`](Self::max) does.
-    ///
-    /// # Errors
-    /// The errors of [`sum_rows`](Self::sum_rows).
-    fn max_rows<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        rows: usize,
-        columns: usize,
-    ) -> Result<Buffer<T>>;
-
-    /// Finds the largest element of each column of a matrix, as [`max`](Self::max) does.
-    ///
-    /// # Errors
-    /// The errors of [`sum_rows`](Self::sum_rows).
-    fn max_columns<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        rows: usize,
-        columns: usize,
-    ) -> Result<Buffer<T>>;
-
-    /// Sums segments: element `s` of the result is the sum of `x[offsets[s]..offsets[s + 1]]`, or 0 if that is empty. Segments may
-    /// have any lengths, also very different ones: we cut long ones into pieces of up to 4096 elements, always at the same
-    /// places. Offsets beyond the end count as the end. If they do not ascend, the sums are unspecified.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are no offsets. The errors of
-    /// [`sum`](Self::sum).
-    fn sum_segments<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        offsets: &(impl AsView<u64> + ?Sized),
-    ) -> Result<Buffer<T::Sum>>;
 }
 
 /// Element types that [`Reduce`] takes: all integers of 8 to 64 bits, `f16`, `bf16`, `f32` and `f64`.
@@ -177,7 +120,7 @@ pub trait Reducible: Ranked<Bits: BestKernels> + Number<Seen: SumKernels<Self::S
     type Sum: Plain;
     /// The type that kernels see, with the bits of a sum.
     #[doc(hidden)]
-    type SeenSum: SumKernels<Self::SeenSum> + HasSegmentTotals;
+    type SeenSum: SumKernels<Self::SeenSum>;
     /// A signed integer's top bit, otherwise 0.
     #[doc(hidden)]
     const TOP: Self::SeenSum;
@@ -185,8 +128,8 @@ pub trait Reducible: Ranked<Bits: BestKernels> + Number<Seen: SumKernels<Self::S
 
 /// What is summed as `Sum`.
 #[doc(hidden)]
-pub trait SumKernels<Sum: Plain>: HasBlockSum<Sum> + HasSegmentSums<Sum> + HasColumnSums<Sum> {}
-impl<Sum: Plain, T: HasBlockSum<Sum> + HasSegmentSums<Sum> + HasColumnSums<Sum>> SumKernels<Sum> for T {}
+pub trait SumKernels<Sum: Plain>: HasBlockSum<Sum> {}
+impl<Sum: Plain, T: HasBlockSum<Sum>> SumKernels<Sum> for T {}
 
 /// Element types of [`Reduce::dot`] and [`Reduce::mean_and_variance`]: `f16`, `bf16`, `f32` and `f64`.
 pub trait Fractional:
@@ -202,14 +145,8 @@ impl Fractional for bf16 {}
 
 /// Integers that stand for keys.
 #[doc(hidden)]
-pub trait BestKernels:
-    HasBlockBest + HasBestOf + HasRowBests + HasRowTotals + HasColumnBests + HasBlockNonzero
-{
-}
-impl<B: HasBlockBest + HasBestOf + HasRowBests + HasRowTotals + HasColumnBests + HasBlockNonzero> BestKernels
-    for B
-{
-}
+pub trait BestKernels: HasBlockBest + HasBestOf + HasBlockNonzero {}
+impl<B: HasBlockBest + HasBestOf + HasBlockNonzero> BestKernels for B {}
 
 macro_rules! reducible {
     ($($type:ty: $sum:ty as $seen_sum:ty, $top:expr;)*) => {$(
@@ -336,167 +273,11 @@ impl Reduce for Stream {
     fn all<T: Reducible>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Buffer<u8>> {
         judge(self, &x.elements(), true)
     }
-
-    #[track_caller]
-    fn sum_rows<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        rows: usize,
-        columns: usize,
-    ) -> Result<Buffer<T::Sum>> {
-        let x = matrix("sum_rows", x.view(), rows, columns)?;
-        if x.is_empty() {
-            return self.zeros(rows);
-        }
-        segments(self, x, None, rows, columns)
-    }
-
-    #[track_caller]
-    fn sum_columns<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        rows: usize,
-        columns: usize,
-    ) -> Result<Buffer<T::Sum>> {
-        let x = matrix("sum_columns", x.view(), rows, columns)?.cast::<T::Seen>()?;
-        let shape = ColumnShape::of(self, rows, columns)?;
-        let kernels = kernels(self)?;
-        let mut sums = self.alloc::<T::Sum>(columns)?;
-        if columns == 0 {
-            return Ok(sums);
-        }
-        let ColumnShape { parts, width, launch, last } = shape;
-        let seen = &mut sums.cast_mut::<T::SeenSum>()?;
-        if parts == 1 {
-            kernels.column_sums(self, &launch, &x, rows, columns, 1, width, T::TOP, seen)?;
-            return Ok(sums);
-        }
-        let mut partial = self.alloc::<T::SeenSum>(parts * columns)?;
-        kernels.column_sums(self, &launch, &x, rows, columns, parts, width, T::TOP, &mut partial)?;
-        kernels.column_sums(self, &last, &partial, parts, columns, 1, width, T::SeenSum::zeroed(), seen)?;
-        Ok(sums)
-    }
-
-    #[track_caller]
-    fn max_rows<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        rows: usize,
-        columns: usize,
-    ) -> Result<Buffer<T>> {
-        let x = matrix("max_rows", x.view(), rows, columns)?.cast::<T::Bits>()?;
-        let Ranks { if_set, if_clear, numbers, nothing } = first_is_largest::<T>(Order::Descending);
-        let mut bests = self.alloc::<T>(rows)?;
-        let seen = &mut bests.cast_mut::<T::Bits>()?;
-        if x.is_empty() {
-            self.fill(seen, nothing)?;
-            return Ok(bests);
-        }
-        let kernels = kernels(self)?;
-        let tiles = x.len().div_ceil(PIECE);
-        let (mut heads, mut tails) = (self.alloc(tiles)?, self.alloc(tiles)?);
-        kernels.row_bests(
-            self,
-            &warp_per_tile(self, x.len())?,
-            &x,
-            x.len(),
-            rows,
-            columns,
-            if_set,
-            if_clear,
-            numbers,
-            nothing,
-            seen,
-            &mut heads,
-            &mut tails,
-        )?;
-        kernels.row_totals(
-            self,
-            &few_segments_per_warp(self, rows)?,
-            &heads,
-            &tails,
-            x.len(),
-            rows,
-            columns,
-            if_set,
-            if_clear,
-            nothing,
-            seen,
-        )?;
-        Ok(bests)
-    }
-
-    #[track_caller]
-    fn max_columns<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        rows: usize,
-        columns: usize,
-    ) -> Result<Buffer<T>> {
-        let x = matrix("max_columns", x.view(), rows, columns)?.cast::<T::Bits>()?;
-        let shape = ColumnShape::of(self, rows, columns)?;
-        let kernels = kernels(self)?;
-        let mut bests = self.alloc::<T>(columns)?;
-        if columns == 0 {
-            return Ok(bests);
-        }
-        let ColumnShape { parts, width, launch, last } = shape;
-        let seen = &mut bests.cast_mut::<T::Bits>()?;
-        let Ranks { if_set, if_clear, numbers, nothing } = first_is_largest::<T>(Order::Descending);
-        // Ranks stay what they are.
-        let (same, all) = (T::Bits::low(0), T::Bits::low(u64::MAX));
-        if parts == 1 {
-            #[rustfmt::skip]
-            kernels.column_bests(
-                self, &launch, &x, rows, columns, 1, width, if_set, if_clear, numbers, if_set, if_clear, nothing, seen,
-            )?;
-            return Ok(bests);
-        }
-        let mut partial = self.alloc(parts * columns)?;
-        #[rustfmt::skip]
-        kernels.column_bests(
-            self, &launch, &x, rows, columns, parts, width, if_set, if_clear, numbers, same, same, same, &mut partial,
-        )?;
-        #[rustfmt::skip]
-        kernels.column_bests(
-            self, &last, &partial, parts, columns, 1, width, same, same, all, if_set, if_clear, nothing, seen,
-        )?;
-        Ok(bests)
-    }
-
-    #[track_caller]
-    fn sum_segments<T: Reducible>(
-        &self,
-        x: &(impl AsView<T> + ?Sized),
-        offsets: &(impl AsView<u64> + ?Sized),
-    ) -> Result<Buffer<T::Sum>> {
-        let offsets = offsets.view();
-        let Some(count) = offsets.len().checked_sub(1) else {
-            let text = "segments without offsets: give one offset more than there are segments";
-            return Err(mismatch("sum_segments", text.to_owned()));
-        };
-        segments(self, x.view(), Some(offsets), count, 0)
-    }
 }
 
 #[track_caller]
 fn kernels(stream: &Stream) -> Result<Arc<Kernels>> {
     stream.device().extension(Kernels::load)
-}
-
-#[track_caller]
-fn matrix<'a, T: Plain>(
-    call: &'static str,
-    x: View<'a, T>,
-    rows: usize,
-    columns: usize,
-) -> Result<View<'a, T>> {
-    if rows.checked_mul(columns) == Some(x.len()) {
-        return Ok(x);
-    }
-    let text =
-        format!("a matrix of {rows}×{columns} in {} elements: give a view of exactly the matrix", x.len());
-    Err(mismatch(call, text))
 }
 
 /// Finds the first element in an order, and its index if you want it; otherwise the second buffer is empty.
@@ -583,40 +364,4 @@ fn judge<T: Reducible>(stream: &Stream, x: &Elements<'_, T>, all: bool) -> Resul
     let one = Launch::new(1, 1);
     kernels.judge(stream, &one, &found, count, x.values.len(), u32::from(all), &mut verdict)?;
     Ok(verdict)
-}
-
-/// Sums `count` segments, which begin at `offsets`, or every `width` elements.
-#[track_caller]
-fn segments<T: Reducible>(
-    stream: &Stream,
-    x: View<'_, T>,
-    offsets: Option<View<'_, u64>>,
-    count: usize,
-    width: usize,
-) -> Result<Buffer<T::Sum>> {
-    let mut sums = stream.alloc::<T::Sum>(count)?;
-    if count == 0 {
-        return Ok(sums);
-    }
-    let (x, kernels) = (x.cast::<T::Seen>()?, kernels(stream)?);
-    let seen = &mut sums.cast_mut::<T::SeenSum>()?;
-    let offsets = optional(offsets.as_ref());
-    let tiles = x.len().div_ceil(PIECE);
-    let (mut heads, mut tails) = (stream.alloc(tiles)?, stream.alloc(tiles)?);
-    kernels.segment_sums(
-        stream,
-        &warp_per_tile(stream, x.len())?,
-        &x,
-        x.len(),
-        offsets,
-        count,
-        width.max(1),
-        T::TOP,
-        seen,
-        &mut heads,
-        &mut tails,
-    )?;
-    let launch = few_segments_per_warp(stream, count)?;
-    kernels.segment_totals(stream, &launch, &heads, &tails, x.len(), offsets, count, width, seen)?;
-    Ok(sums)
 }

@@ -6,7 +6,8 @@ use conformance::{Random, refused, tests};
 use gpustream::half::{bf16, f16};
 use gpustream::{Device, ErrorKind, Result, Stream};
 use gpustream_kernels::prelude::*;
-use gpustream_kernels::reduce::{Fractional, Reducible};
+use gpustream_kernels::reduce::Fractional;
+use gpustream_kernels::reduce_parts::ReducibleParts;
 
 tests! {
     Warps: sums_take_each_element_once, extremes_are_the_lowest_of_equal_ones, nan_is_no_extreme,
@@ -16,7 +17,7 @@ tests! {
 }
 
 /// Element types, and their values as `f64`, which is exact for the values that we use.
-trait Value: Reducible<Sum: Total> {
+trait Value: ReducibleParts<Sum: Total> {
     fn of(value: i64) -> Self;
     fn wide(self) -> f64;
     /// Whether it can hold negative numbers.

@@ -6,8 +6,8 @@
 //! "A library on top of gpustream" explains it step by step.
 //!
 //! ```console
-//! $ cargo run --release --example small_blas
-//! $ cargo run --release --example small_blas -- --device cpu   # the crate `gemm` in place of the vendor's library
+//! $ cargo run --release -p small_blas
+//! $ cargo run --release -p small_blas -- --device cpu   # the crate `gemm` in place of the vendor's library
 //! ```
 //!
 //! It checks the result and prints what the replay did. On a GPU it also prints what a product costs, with and without this
