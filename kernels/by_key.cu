@@ -63,8 +63,21 @@ struct RunsTo {
 };
 
 constexpr int larger(int a, int b) { return a < b ? b : a; }
+// As many packs as leave room for several tiles in the shared memory of a multiprocessor, which is 64 KiB for AMD. `by_key.rs`
+// has the same numbers.
+#if defined(GS_HIP)
+constexpr int run_packs = 2;
+#else
+constexpr int run_packs = 4;
+#endif
 template <class K, class T>
-using RunTile = Tile<4, 16 / larger(sizeof(K), sizeof(T))>;
+using RunTile = Tile<run_packs, 16 / larger(sizeof(K), sizeof(T))>;
+
+// How many blocks a multiprocessor should have at once: as many as there are registers for.
+template <class K, class T>
+constexpr int blocks_of_runs() {
+    return sizeof(K) + sizeof(T) <= 8 ? 4 : 3;
+}
 
 template <class K, class T, class Op>
 GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, const RunsTo<K, T>& to,
@@ -72,7 +85,7 @@ GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* 
     typedef RunTile<K, T> Part;
     typedef Runs<gs::u32, T> Short;
     typedef Runs<Heads64, T> Long;
-    constexpr int packs = Part::packs, per_pack = Part::per_pack;
+    constexpr int packs = Part::packs, per_pack = Part::per_pack, per_thread = Part::per_thread;
     n = live(n, count);
     const Tiles all{state, tiles};
     const size_t at = all.take();
@@ -80,58 +93,94 @@ GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* 
         if (at == 0 && gs::thread_in_block() == 0 && to.runs) *to.runs = 0;
         return;
     }
+    __shared__ Strips<K, packs, per_pack> keys_of;
+    __shared__ Strips<T, packs, per_pack> values_of;
+    __shared__ bool starts_with_head, ends_with_tail;
     const Part tile(at, n);
-    K key[packs][per_pack];
-    T value[packs][per_pack];
     const K before_warp = tile.before_warp(keys), after_warp = tile.after_warp(keys, n);
-    tile.load(keys, K(), key);
-    tile.load(x, T(), value);
-    const gs::u32 heads = tile.heads(key, before_warp);
-    // What each pack combines to, and everything in the tile before it.
-    Short item[packs][1], before[packs];
+    {
+        K key[packs][per_pack];
+        T value[packs][per_pack];
+        tile.load(keys, K(), key);
+        tile.load(x, T(), value);
+        keys_of.put_packs(key);
+        values_of.put_packs(value);
+    }
+    K key[per_thread];
+    T value[per_thread];
+    keys_of.get_strip(key);
+    values_of.get_strip(value);
+    // This thread's elements as bits: those that begin a run, and those that end one.
+    const gs::u32 first = gs::thread_in_block() * (gs::u32)per_thread;
+    const gs::u32 here = tile.len <= first ? 0 : gs::smaller(tile.len - first, (gs::u32)per_thread);
+    K previous = gs::shfl_up(key[per_thread - 1], 1), next = gs::shfl(key[0], (gs::lane() + 1) % gs::warp_size());
+    if (gs::lane() == 0) previous = before_warp;
+    if (gs::lane() + 1 == gs::warp_size()) next = after_warp;
+    gs::u32 heads = 0, tails = 0;
     GS_UNROLL
-    for (int p = 0; p < packs; ++p) {
-        item[p][0] = Short{0, Op::identity()};
-        GS_UNROLL
-        for (int k = 0; k < per_pack; ++k) {
-            if (!tile.has(p, k)) continue;
-            const bool head = heads & Part::bit(p, k);
-            item[p][0].value = op(head ? Op::identity() : item[p][0].value, op.get(value[p][k]));
-            item[p][0].heads += head;
-        }
+    for (int k = 0; k < per_thread; ++k) {
+        heads |= (gs::u32)(key[k] != (k == 0 ? previous : key[(k + per_thread - 1) % per_thread])) << k;
+        tails |= (gs::u32)(key[k] != (k + 1 == per_thread ? next : key[(k + 1) % per_thread])) << k;
+    }
+    const bool has_last = here != 0 && first + here == tile.len;
+    if (tile.begin + first == 0) heads |= 1;
+    if (has_last && tile.begin + tile.len == n) tails |= 1u << (here - 1);
+    const gs::u32 existing = here == 32 ? ~0u : (1u << here) - 1;
+    heads &= existing;
+    tails &= existing;
+    if (gs::thread_in_block() == 0) starts_with_head = heads & 1;
+    if (has_last) ends_with_tail = tails >> (here - 1) & 1;
+    // What this thread's elements combine to, and everything in the tile before them.
+    Short own[1][1] = {{{(gs::u32)__popc(heads), Op::identity()}}}, before[1];
+    GS_UNROLL
+    for (int k = 0; k < per_thread; ++k) {
+        if ((gs::u32)k >= here) continue;
+        own[0][0].value = op(heads >> k & 1 ? Op::identity() : own[0][0].value, op.get(value[k]));
     }
     const InRuns<Op> combine{op};
-    const Short total = scan_tile(item, before, Short{0, Op::identity()}, combine);
+    const Short total = scan_tile(own, before, Short{0, Op::identity()}, combine);
     const Long prefix =
         all.before(at, Long{heads64(total.heads), total.value}, Long{heads64(0), Op::identity()}, combine);
     const size_t first_run = (size_t)number(prefix.heads);
-    const gs::u32 lane_after = (gs::lane() + 1) % gs::warp_size();
-    K wrapped = after_warp;
+    if (to.runs && tile.begin + tile.len == n && gs::thread_in_block() == 0) *to.runs = first_run + total.heads;
+    // We load the strips again, so that no registers have to keep them during the wait.
+    keys_of.get_strip(key);
+    values_of.get_strip(value);
+    // Where the totals of the runs go that end here. If there are many, they go through shared memory, so that neighbouring threads
+    // store neighbouring ones.
+    const gs::u32 open = starts_with_head ? 0 : 1, ended = open + total.heads - (ends_with_tail ? 0 : 1);
+    const size_t at_run = first_run - open;
+    const bool is_dense = to.totals && !to.running && ended > gs::threads_in_block();
+    if (is_dense) __syncthreads();
+    K* const run_keys = is_dense ? keys_of.flat() : to.keys + at_run;
+    T* const totals = is_dense ? values_of.flat() : to.totals + at_run;
+    T upto = has_heads(before[0].heads) ? before[0].value : op(prefix.value, before[0].value);
+    gs::u32 run = before[0].heads + open - 1;
     GS_UNROLL
-    for (int p = packs - 1; p >= 0; --p) {
-        // In the last lane this is the pack's first element, which comes after the pack before.
-        const K rotated = gs::shfl(key[p][0], lane_after);
-        const K next = lane_after == 0 ? wrapped : rotated;
-        wrapped = rotated;
-        T here = has_heads(before[p].heads) ? before[p].value : op(prefix.value, before[p].value);
-        size_t run = first_run + before[p].heads;
-        GS_UNROLL
-        for (int k = 0; k < per_pack; ++k) {
-            if (!tile.has(p, k)) continue;
-            const bool head = heads & Part::bit(p, k);
-            const T earlier = head ? Op::identity() : here;
-            here = op(earlier, op.get(value[p][k]));
-            run += head;
-            value[p][k] = op.put(exclusive ? earlier : here);
-            const K following = k + 1 == per_pack ? next : key[p][(k + 1) % per_pack];
-            if (to.totals && (key[p][k] != following || tile.begin + tile.at(p, k) + 1 == n)) {
-                to.keys[run - 1] = key[p][k];
-                to.totals[run - 1] = op.put(here);
-            }
+    for (int k = 0; k < per_thread; ++k) {
+        const bool head = heads >> k & 1;
+        const T earlier = head ? Op::identity() : upto;
+        upto = op(earlier, op.get(value[k]));
+        run += head;
+        value[k] = op.put(exclusive ? earlier : upto);
+        if (to.totals && tails >> k & 1) {
+            run_keys[run] = key[k];
+            totals[run] = op.put(upto);
         }
     }
-    if (to.running) tile.store(to.running, value);
-    if (to.runs && tile.begin + tile.len == n && gs::thread_in_block() == 0) *to.runs = first_run + total.heads;
+    if (is_dense) {
+        __syncthreads();
+        for (gs::u32 r = gs::thread_in_block(); r < ended; r += gs::threads_in_block()) {
+            to.keys[at_run + r] = run_keys[r];
+            to.totals[at_run + r] = totals[r];
+        }
+    }
+    if (to.running) {
+        values_of.put_strip(value);
+        T item[packs][per_pack];
+        values_of.get_packs(item);
+        tile.store(to.running, item);
+    }
 }
 
 template <class K, class T, class Op>
@@ -191,7 +240,7 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
 ///           block.x == 256, block.y == 1, block.z == 1
 /// optional: count, running, run_keys, totals, runs, state
 template <class K, class T>
-__global__ void __launch_bounds__(256, 3) sum_runs(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive,
+__global__ void __launch_bounds__(256, blocks_of_runs<K, T>()) sum_runs(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive,
                                                 T* running, K* run_keys, T* totals, gs::u64* runs, gs::u64* state,
                                                 size_t tiles) {
     const RunsTo<K, T> to{running, run_keys, totals, runs};
@@ -205,7 +254,7 @@ __global__ void __launch_bounds__(256, 3) sum_runs(const K* keys, const T* x, si
 ///           block.x == 256, block.y == 1, block.z == 1
 /// optional: count, run_keys, totals, runs, state
 template <class K, class T>
-__global__ void __launch_bounds__(256, 3) extreme_of_runs(const K* keys, const T* x, size_t n, const gs::u64* count,
+__global__ void __launch_bounds__(256, blocks_of_runs<K, T>()) extreme_of_runs(const K* keys, const T* x, size_t n, const gs::u64* count,
                                                        gs::u64 if_set, gs::u64 if_clear, K* run_keys, T* totals,
                                                        gs::u64* runs, gs::u64* state, size_t tiles) {
     const RunsTo<K, T> to{nullptr, run_keys, totals, runs};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpustream::{AsViewMut, Buffer, Plain, Result, Stream, View, ViewMut};
+use gpustream::{AsViewMut, BackendName, Buffer, Plain, Result, Stream, View, ViewMut};
 
 use crate::call::{mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
@@ -146,8 +146,9 @@ impl<'a, K: Plain, T: Plain> Pairs<'a, K, T> {
     /// Cuts the pairs into tiles. `RunTile` in `by_key.cu` says how many a thread has.
     #[track_caller]
     fn tiles(&self, stream: &Stream) -> Result<Tiles> {
+        let packs = if stream.device().info().backend == BackendName::HIP { 2 } else { 4 };
         let per_pack = 16 / size_of::<K>().max(size_of::<T>());
-        Tiles::new(stream, self.keys.len(), 4 * per_pack, 4)
+        Tiles::new(stream, self.keys.len(), packs * per_pack, 4)
     }
 }
 

@@ -132,6 +132,56 @@ struct Tile {
     }
 };
 
+// Shared memory through which the threads of a warp hand over packs for strips: the contiguous elements of one thread each. What
+// neighbours combine to takes one scan with strips, and one for each pack without. A warp has its own rows, so no call needs a
+// barrier of the block. There are at most 256 threads.
+template <class T, int Packs, int PerPack>
+struct Strips {
+    typedef TilePack<T, PerPack> P;
+    static constexpr int per_thread = Packs * PerPack;
+    // With one pack more than there are, neighbouring threads use different banks.
+    P row[256][Packs + 1];
+
+    // Returns the room as an array, which has space for all elements of a tile.
+    GS_INLINE T* flat() { return row[0][0].at; }
+
+    GS_INLINE void put_packs(const T (&item)[Packs][PerPack]) {
+        GS_UNROLL
+        for (int p = 0; p < Packs; ++p) pack(p) = to_pack(item[p]);
+        gs::sync_warp();
+    }
+    GS_INLINE void get_packs(T (&item)[Packs][PerPack]) {
+        gs::sync_warp();
+        GS_UNROLL
+        for (int p = 0; p < Packs; ++p) from_pack(pack(p), item[p]);
+    }
+    GS_INLINE void put_strip(const T (&item)[per_thread]) {
+        GS_UNROLL
+        for (int p = 0; p < Packs; ++p) row[gs::thread_in_block()][p] = to_pack(item + p * PerPack);
+    }
+    GS_INLINE void get_strip(T (&item)[per_thread]) const {
+        GS_UNROLL
+        for (int p = 0; p < Packs; ++p) from_pack(row[gs::thread_in_block()][p], item + p * PerPack);
+    }
+
+private:
+    // Returns where this thread's pack p is in the strip that has it.
+    GS_INLINE P& pack(int p) {
+        const gs::u32 lanes = gs::warp_size(), place = (gs::u32)p * lanes + gs::lane();
+        return row[gs::warp_in_block() * lanes + place / Packs][place % Packs];
+    }
+    static GS_INLINE P to_pack(const T* item) {
+        P pack;
+        GS_UNROLL
+        for (int k = 0; k < PerPack; ++k) pack.at[k] = item[k];
+        return pack;
+    }
+    static GS_INLINE void from_pack(const P& pack, T* item) {
+        GS_UNROLL
+        for (int k = 0; k < PerPack; ++k) item[k] = pack.at[k];
+    }
+};
+
 // Scans a tile. Afterwards item[p][k] combines the elements of pack p up to k, and before[p] everything in the tile before that
 // pack. Returns what the whole tile combines to. `op` must be associative. All threads of the block must come here.
 template <class V, class Op, int Packs, int PerPack>
