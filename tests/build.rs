@@ -15,6 +15,7 @@ fn main() {
                 "idioms",
                 "large",
                 "library",
+                "matrix_cores",
                 "meetings",
                 "own_words",
                 "patterns",
@@ -31,8 +32,5 @@ fn main() {
         )
         .instantiate("less<3>")
         .instantiate("less< -4 >");
-    // A debug build runs on this machine alone, so images for others would only take time.
-    let debug = std::env::var("PROFILE").is_ok_and(|profile| profile == "debug");
-    let kernels = if debug { kernels.cpu_level("native") } else { kernels };
     kernels.build().unwrap_or_else(|error| error.exit());
 }

@@ -42,6 +42,7 @@ mod kernels;
 mod launch;
 mod lifetimes;
 mod lifetimes_handles;
+mod matrix_cores;
 mod meetings;
 mod memory;
 mod modules;

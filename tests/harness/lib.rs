@@ -127,6 +127,11 @@ pub mod library {
     gpustream::include_kernels!("library");
 }
 
+/// Kernels that multiply matrices on matrix cores.
+pub mod matrix_cores {
+    gpustream::include_kernels!("matrix_cores");
+}
+
 /// Kernels that report a warp's lanes, votes and shuffles.
 pub mod warps {
     gpustream::include_kernels!("warps");

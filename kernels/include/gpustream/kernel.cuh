@@ -10,6 +10,8 @@
 //   grid.cuh       gs::grid_barrier, for cooperative launches
 //   cluster.cuh    gs::cluster_barrier, gs::cluster_shared, ...: for launches with clusters
 //
+// Kernels that multiply matrices also include matrix.cuh: gs::MatrixA, gs::multiply_add, ...: matrix cores.
+//
 // The headers also define int8_t to uint64_t, under every compiler. They need C++17.
 #ifndef GPUSTREAM_KERNEL_CUH
 #define GPUSTREAM_KERNEL_CUH
