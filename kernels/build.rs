@@ -11,13 +11,17 @@ fn main() {
         "stencil.cu",
     ];
     let families = [
+        ("HISTOGRAM", "bins.cu"),
         ("SCAN", "scan.cu"),
+        ("SEARCH", "quantiles.cu"),
+        ("SEARCH", "search.cu"),
         ("SELECT", "select.cu"),
         ("SELECT", "by_key.cu"),
         ("SORT", "gather.cu"),
         ("SORT", "sort.cu"),
         ("SORT", "sort_shares.cu"),
         ("TOP_K", "top_k.cu"),
+        ("TRANSFORM", "transform.cu"),
     ];
     let enabled = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
     gpustream_build::Kernels::new()

@@ -62,11 +62,45 @@ struct RunsTo {
     gs::u64* runs;  // how many there are
 };
 
+// Which elements are heads. `in_tile` returns it for a thread's elements, as bits, and `at` for one element.
+
+// Those whose key differs from the one before.
+struct Differing {
+    template <class Part, class K>
+    static GS_INLINE gs::u32 in_tile(const Part& tile, K before_warp, const K (&key)[Part::packs][Part::per_pack]) {
+        return tile.heads(key, before_warp);
+    }
+    template <class K>
+    static GS_INLINE bool at(const K* keys, size_t i) {
+        return i == 0 || keys[i] != keys[i - 1];
+    }
+};
+
+// Those whose key is not 0, and the first of all.
+struct Marked {
+    template <class Part, class K>
+    static GS_INLINE gs::u32 in_tile(const Part& tile, K, const K (&key)[Part::packs][Part::per_pack]) {
+        gs::u32 heads = tile.begin + tile.at(0, 0) == 0 ? Part::bit(0, 0) : 0;
+        GS_UNROLL
+        for (int p = 0; p < Part::packs; ++p) {
+            GS_UNROLL
+            for (int k = 0; k < Part::per_pack; ++k) {
+                if (key[p][k] != 0) heads |= Part::bit(p, k);
+            }
+        }
+        return heads;
+    }
+    template <class K>
+    static GS_INLINE bool at(const K* keys, size_t i) {
+        return i == 0 || keys[i] != 0;
+    }
+};
+
 constexpr int larger(int a, int b) { return a < b ? b : a; }
 template <class K, class T>
 using RunTile = Tile<4, 16 / larger(sizeof(K), sizeof(T))>;
 
-template <class K, class T, class Op>
+template <class Heads, class K, class T, class Op>
 GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, const RunsTo<K, T>& to,
                             gs::u64* state, size_t tiles, const Op& op) {
     typedef RunTile<K, T> Part;
@@ -86,7 +120,7 @@ GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* 
     const K before_warp = tile.before_warp(keys), after_warp = tile.after_warp(keys, n);
     tile.load(keys, K(), key);
     tile.load(x, T(), value);
-    const gs::u32 heads = tile.heads(key, before_warp);
+    const gs::u32 heads = Heads::in_tile(tile, before_warp, key);
     // What each pack combines to, and everything in the tile before it.
     Short item[packs][1], before[packs];
     GS_UNROLL
@@ -134,7 +168,7 @@ GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* 
     if (to.runs && tile.begin + tile.len == n && gs::thread_in_block() == 0) *to.runs = first_run + total.heads;
 }
 
-template <class K, class T, class Op>
+template <class Heads, class K, class T, class Op>
 GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, bool exclusive, const RunsTo<K, T>& to,
                               gs::u64* heads, T* values, size_t shares, const Op& op) {
     if (step == 1) {
@@ -157,7 +191,7 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
         gs::u64 count = 0;
         T value = Op::identity();
         for (size_t i = begin; i < end; ++i) {
-            const bool head = i == 0 || keys[i] != keys[i - 1];
+            const bool head = Heads::at(keys, i);
             count += head;
             value = op(head ? Op::identity() : value, op.get(x[i]));
         }
@@ -168,7 +202,7 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
     size_t run = (size_t)heads[b];
     T value = values[b];
     for (size_t i = begin; i < end; ++i) {
-        const bool head = i == 0 || keys[i] != keys[i - 1];
+        const bool head = Heads::at(keys, i);
         run += head;
         const T previous = head ? Op::identity() : value;
         value = op(previous, op.get(x[i]));
@@ -185,7 +219,7 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
 /// Sums the values of each run. `running` gets the sum up to each element, `run_keys` and `totals` the key and the sum of each run,
 /// and `runs` how many there are.
 /// Each block has one tile. Without a state there is one block.
-/// types: K = unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
+/// types: K = unsigned char, unsigned short, unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(running), n <= len(run_keys), n <= len(totals),
 ///           1 <= len(runs), 2 + 4 * (tiles + tiles / 32 + tiles / 1024 + 3) <= len(state),
 ///           block.x == 256, block.y == 1, block.z == 1
@@ -195,11 +229,11 @@ __global__ void __launch_bounds__(256, 3) sum_runs(const K* keys, const T* x, si
                                                 T* running, K* run_keys, T* totals, gs::u64* runs, gs::u64* state,
                                                 size_t tiles) {
     const RunsTo<K, T> to{running, run_keys, totals, runs};
-    runs_in_tile(keys, x, n, count, exclusive, to, state, tiles, RunSum<T>());
+    runs_in_tile<Differing>(keys, x, n, count, exclusive, to, state, tiles, RunSum<T>());
 }
 
 /// As `sum_runs`, but the last of the values in the order of `if_set` and `if_clear`.
-/// types: K = unsigned int, unsigned long long, T = unsigned int, unsigned long long
+/// types: K = unsigned char, unsigned short, unsigned int, unsigned long long, T = unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(run_keys), n <= len(totals),
 ///           1 <= len(runs), 2 + 4 * (tiles + tiles / 32 + tiles / 1024 + 3) <= len(state),
 ///           block.x == 256, block.y == 1, block.z == 1
@@ -209,11 +243,11 @@ __global__ void __launch_bounds__(256, 3) extreme_of_runs(const K* keys, const T
                                                        gs::u64 if_set, gs::u64 if_clear, K* run_keys, T* totals,
                                                        gs::u64* runs, gs::u64* state, size_t tiles) {
     const RunsTo<K, T> to{nullptr, run_keys, totals, runs};
-    runs_in_tile(keys, x, n, count, false, to, state, tiles, RunExtreme<T>{{(T)if_set, (T)if_clear}});
+    runs_in_tile<Differing>(keys, x, n, count, false, to, state, tiles, RunExtreme<T>{{(T)if_set, (T)if_clear}});
 }
 
 /// `sum_runs` on the CPU, in three steps.
-/// types: K = unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
+/// types: K = unsigned char, unsigned short, unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(running), n <= len(run_keys), n <= len(totals),
 ///           1 <= len(runs), grid.x <= shares, shares <= len(heads), shares <= len(values), 0 <= step, step <= 2,
 ///           grid.y == 1, grid.z == 1, block.x == 1, block.y == 1, block.z == 1
@@ -222,11 +256,11 @@ template <class K, class T>
 __global__ void sum_runs_shares(int step, const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, T* running,
                                 K* run_keys, T* totals, gs::u64* runs, gs::u64* heads, T* values, size_t shares) {
     const RunsTo<K, T> to{running, run_keys, totals, runs};
-    runs_in_shares(step, keys, x, live(n, count), exclusive, to, heads, values, shares, RunSum<T>());
+    runs_in_shares<Differing>(step, keys, x, live(n, count), exclusive, to, heads, values, shares, RunSum<T>());
 }
 
 /// `extreme_of_runs` on the CPU, in three steps.
-/// types: K = unsigned int, unsigned long long, T = unsigned int, unsigned long long
+/// types: K = unsigned char, unsigned short, unsigned int, unsigned long long, T = unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(run_keys), n <= len(totals), 1 <= len(runs),
 ///           grid.x <= shares, shares <= len(heads), shares <= len(values), 0 <= step, step <= 2,
 ///           grid.y == 1, grid.z == 1, block.x == 1, block.y == 1, block.z == 1
@@ -236,5 +270,42 @@ __global__ void extreme_of_runs_shares(int step, const K* keys, const T* x, size
                                        gs::u64 if_clear, K* run_keys, T* totals, gs::u64* runs, gs::u64* heads, T* values,
                                        size_t shares) {
     const RunsTo<K, T> to{nullptr, run_keys, totals, runs};
-    runs_in_shares(step, keys, x, live(n, count), false, to, heads, values, shares, RunExtreme<T>{{(T)if_set, (T)if_clear}});
+    runs_in_shares<Differing>(step, keys, x, live(n, count), false, to, heads, values, shares, RunExtreme<T>{{(T)if_set, (T)if_clear}});
+}
+
+/// marks[offset] = 1 for each offset below n. Offsets have 32 bits or 64.
+/// requires: count <= len(offsets), count <= len(long_offsets), n <= len(marks)
+/// optional: offsets, long_offsets
+/// covers: count
+extern "C" __global__ void mark_segments(const gs::u32* offsets, const gs::u64* long_offsets, size_t count, unsigned char* marks,
+                                         size_t n) {
+    const auto offset = [=](size_t s) { return offsets ? (gs::u64)offsets[s] : long_offsets ? long_offsets[s] : (gs::u64)n; };
+    GS_FOR_EACH(s, count) {
+        // Of the offsets of empty segments, the last one marks.
+        const gs::u64 at = offset(s);
+        if (at < n && (s + 1 == count || offset(s + 1) != at)) marks[at] = 1;
+    }
+}
+
+/// As `sum_runs`, but heads are the elements with a mark, and there are sums for each element alone.
+/// types: T = float, double, unsigned int, unsigned long long
+/// requires: n <= len(marks), n <= len(x), n <= len(running), 2 + 4 * (tiles + tiles / 32 + tiles / 1024 + 3) <= len(state),
+///           block.x == 256, block.y == 1, block.z == 1
+/// optional: state
+template <class T>
+__global__ void __launch_bounds__(256, 3) sum_marked(const unsigned char* marks, const T* x, size_t n, bool exclusive, T* running,
+                                                  gs::u64* state, size_t tiles) {
+    const RunsTo<unsigned char, T> to{running, nullptr, nullptr, nullptr};
+    runs_in_tile<Marked>(marks, x, n, nullptr, exclusive, to, state, tiles, RunSum<T>());
+}
+
+/// `sum_marked` on the CPU, in three steps.
+/// types: T = float, double, unsigned int, unsigned long long
+/// requires: n <= len(marks), n <= len(x), n <= len(running), grid.x <= shares, shares <= len(heads), shares <= len(values),
+///           0 <= step, step <= 2, grid.y == 1, grid.z == 1, block.x == 1, block.y == 1, block.z == 1
+template <class T>
+__global__ void sum_marked_shares(int step, const unsigned char* marks, const T* x, size_t n, bool exclusive, T* running,
+                                  gs::u64* heads, T* values, size_t shares) {
+    const RunsTo<unsigned char, T> to{running, nullptr, nullptr, nullptr};
+    runs_in_shares<Marked>(step, marks, x, n, exclusive, to, heads, values, shares, RunSum<T>());
 }

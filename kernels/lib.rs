@@ -37,12 +37,19 @@ pub mod convert;
 mod counted;
 #[cfg(all(feature = "select", feature = "sort"))]
 pub mod group_by;
+pub mod histogram;
+#[cfg(any(feature = "select", feature = "sort", feature = "transform"))]
+mod index;
 mod number;
 mod order;
+#[cfg(feature = "search")]
+pub mod quantiles;
 mod rank;
 pub mod reduce;
 #[cfg(feature = "scan")]
 pub mod scan;
+#[cfg(feature = "search")]
+pub mod search;
 #[cfg(feature = "select")]
 pub mod select;
 #[cfg(feature = "sort")]
@@ -51,8 +58,12 @@ pub mod sort;
 mod tiles;
 #[cfg(feature = "top-k")]
 pub mod top_k;
+#[cfg(feature = "transform")]
+pub mod transform;
 
 pub use counted::{Counted, CountedView, Input, InputMut};
+#[cfg(any(feature = "select", feature = "sort", feature = "transform"))]
+pub use index::Index;
 pub use number::Number;
 pub use order::{Key, Order};
 
@@ -64,6 +75,8 @@ pub use order::{Key, Order};
 pub mod prelude {
     #[cfg(all(feature = "select", feature = "sort"))]
     pub use crate::group_by::GroupBy;
+    #[cfg(feature = "histogram")]
+    pub use crate::histogram::{Bins, Histogram};
     pub use crate::reduce::Reduce;
     #[cfg(feature = "scan")]
     pub use crate::scan::Scan;
@@ -71,9 +84,13 @@ pub mod prelude {
     pub use crate::sort::{Sort, SortOptions};
     #[cfg(feature = "top-k")]
     pub use crate::top_k::TopK;
+    #[cfg(feature = "transform")]
+    pub use crate::transform::Transform;
     pub use crate::{Counted, Input, InputMut, Key, Number, Order};
     #[cfg(feature = "select")]
     pub use crate::{by_key::ByKey, select::Select};
+    #[cfg(feature = "search")]
+    pub use crate::{quantiles::Quantiles, search::Search};
 }
 
 /// Combines several arrays with the same length into their sum, product, smallest, largest or average, element by element: for
@@ -85,11 +102,6 @@ pub mod combine {
 /// Fill, scale, axpy and add, for `f32`, `f64`, `f16` and `bf16`. We compute the 16-bit types in `f32` and round once.
 pub mod elementwise {
     gpustream::include_kernels!("elementwise");
-}
-
-/// Histograms of bytes and of `f32`, counted in shared memory.
-pub mod histogram {
-    gpustream::include_kernels!("histogram");
 }
 
 /// Transpose and tiled matrix product, for `f32` and `f64`. You store matrices row after row without gaps.
