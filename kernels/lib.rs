@@ -1,8 +1,9 @@
 //! Algorithms on the device, and the kernels that come with gpustream.
 //!
 //! The algorithms are methods of a stream: bring them into scope with the [prelude]. [`Sort`](sort::Sort), [`Scan`](scan::Scan),
-//! [`Select`](select::Select), [`ByKey`](by_key::ByKey), [`GroupBy`](group_by::GroupBy), [`TopK`](top_k::TopK) and
-//! [`Reduce`](reduce::Reduce) say what each does. Their kernels are loaded once for each device, when you first need them.
+//! [`Select`](select::Select), [`ByKey`](by_key::ByKey), [`GroupBy`](group_by::GroupBy), [`TopK`](top_k::TopK),
+//! [`Search`](search::Search), [`Quantiles`](quantiles::Quantiles), [`Histogram`](histogram::Histogram),
+//! [`Transform`](transform::Transform) and [`Reduce`](reduce::Reduce) say what each does. Their kernels are loaded once for each device, when you first need them.
 //! Results whose length only the device knows are [`Counted`]. Each family is a feature of this crate, so that you compile only what you
 //! use; by default you get all.
 //!
