@@ -4,6 +4,7 @@
 
 mod algorithms;
 mod algorithms_more;
+mod algorithms_random;
 mod algorithms_reduce;
 mod algorithms_sort;
 mod algorithms_top_k;
