@@ -2,6 +2,7 @@
 
 fn main() {
     let files = [
+        ("BINS", "bins.cu"),
         ("COMBINE", "combine.cu"),
         ("CONVERT", "convert.cu"),
         ("ELEMENTWISE", "elementwise.cu"),
@@ -10,6 +11,8 @@ fn main() {
         ("REDUCE", "reduce.cu"),
         ("REDUCE_PARTS", "reduce_parts.cu"),
         ("SCAN", "scan.cu"),
+        ("SEARCH", "quantiles.cu"),
+        ("SEARCH", "search.cu"),
         ("SELECT", "select.cu"),
         ("SELECT", "by_key.cu"),
         ("SORT", "gather.cu"),
@@ -17,6 +20,7 @@ fn main() {
         ("SORT", "sort_shares.cu"),
         ("STENCIL", "stencil.cu"),
         ("TOP_K", "top_k.cu"),
+        ("TRANSFORM", "transform.cu"),
     ];
     let enabled = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
     let files: Vec<_> =

@@ -62,6 +62,39 @@ struct RunsTo {
     gs::u64* runs;  // how many there are
 };
 
+// Which elements are heads. `in_strip` returns it for a thread's neighbours, as bits, and `at` for one element. The first of all
+// always is one.
+
+// Those whose key differs from the one before.
+struct Differing {
+    template <class K, int N>
+    static GS_INLINE gs::u32 in_strip(const K (&key)[N], K previous) {
+        gs::u32 heads = 0;
+        GS_UNROLL
+        for (int k = 0; k < N; ++k) heads |= (gs::u32)(key[k] != (k == 0 ? previous : key[(k + N - 1) % N])) << k;
+        return heads;
+    }
+    template <class K>
+    static GS_INLINE bool at(const K* keys, size_t i) {
+        return i == 0 || keys[i] != keys[i - 1];
+    }
+};
+
+// Those whose key is not 0.
+struct Marked {
+    template <class K, int N>
+    static GS_INLINE gs::u32 in_strip(const K (&key)[N], K) {
+        gs::u32 heads = 0;
+        GS_UNROLL
+        for (int k = 0; k < N; ++k) heads |= (gs::u32)(key[k] != 0) << k;
+        return heads;
+    }
+    template <class K>
+    static GS_INLINE bool at(const K* keys, size_t i) {
+        return i == 0 || keys[i] != 0;
+    }
+};
+
 constexpr int larger(int a, int b) { return a < b ? b : a; }
 // As many packs as leave room for several tiles in the shared memory of a multiprocessor, which is 64 KiB for AMD. `by_key.rs`
 // has the same numbers.
@@ -79,7 +112,7 @@ constexpr int blocks_of_runs() {
     return sizeof(K) + sizeof(T) <= 8 ? 4 : 3;
 }
 
-template <class K, class T, class Op>
+template <class Heads, class K, class T, class Op>
 GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, const RunsTo<K, T>& to,
                             gs::u64* state, size_t tiles, const Op& op) {
     typedef RunTile<K, T> Part;
@@ -116,10 +149,9 @@ GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* 
     K previous = gs::shfl_up(key[per_thread - 1], 1), next = gs::shfl(key[0], (gs::lane() + 1) % gs::warp_size());
     if (gs::lane() == 0) previous = before_warp;
     if (gs::lane() + 1 == gs::warp_size()) next = after_warp;
-    gs::u32 heads = 0, tails = 0;
+    gs::u32 heads = Heads::in_strip(key, previous), tails = 0;
     GS_UNROLL
     for (int k = 0; k < per_thread; ++k) {
-        heads |= (gs::u32)(key[k] != (k == 0 ? previous : key[(k + per_thread - 1) % per_thread])) << k;
         tails |= (gs::u32)(key[k] != (k + 1 == per_thread ? next : key[(k + 1) % per_thread])) << k;
     }
     const bool has_last = here != 0 && first + here == tile.len;
@@ -183,7 +215,7 @@ GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* 
     }
 }
 
-template <class K, class T, class Op>
+template <class Heads, class K, class T, class Op>
 GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, bool exclusive, const RunsTo<K, T>& to,
                               gs::u64* heads, T* values, size_t shares, const Op& op) {
     if (step == 1) {
@@ -206,7 +238,7 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
         gs::u64 count = 0;
         T value = Op::identity();
         for (size_t i = begin; i < end; ++i) {
-            const bool head = i == 0 || keys[i] != keys[i - 1];
+            const bool head = Heads::at(keys, i);
             count += head;
             value = op(head ? Op::identity() : value, op.get(x[i]));
         }
@@ -217,7 +249,7 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
     size_t run = (size_t)heads[b];
     T value = values[b];
     for (size_t i = begin; i < end; ++i) {
-        const bool head = i == 0 || keys[i] != keys[i - 1];
+        const bool head = Heads::at(keys, i);
         run += head;
         const T previous = head ? Op::identity() : value;
         value = op(previous, op.get(x[i]));
@@ -234,7 +266,7 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
 /// Sums the values of each run. `running` gets the sum up to each element, `run_keys` and `totals` the key and the sum of each run,
 /// and `runs` how many there are.
 /// Each block has one tile. Without a state there is one block.
-/// types: K = unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
+/// types: K = unsigned char, unsigned short, unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(running), n <= len(run_keys), n <= len(totals),
 ///           1 <= len(runs), 2 + 4 * (tiles + tiles / 32 + tiles / 1024 + 3) <= len(state),
 ///           block.x == 256, block.y == 1, block.z == 1
@@ -244,11 +276,11 @@ __global__ void __launch_bounds__(256, blocks_of_runs<K, T>()) sum_runs(const K*
                                                 T* running, K* run_keys, T* totals, gs::u64* runs, gs::u64* state,
                                                 size_t tiles) {
     const RunsTo<K, T> to{running, run_keys, totals, runs};
-    runs_in_tile(keys, x, n, count, exclusive, to, state, tiles, RunSum<T>());
+    runs_in_tile<Differing>(keys, x, n, count, exclusive, to, state, tiles, RunSum<T>());
 }
 
 /// As `sum_runs`, but the last of the values in the order of `if_set` and `if_clear`.
-/// types: K = unsigned int, unsigned long long, T = unsigned int, unsigned long long
+/// types: K = unsigned char, unsigned short, unsigned int, unsigned long long, T = unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(run_keys), n <= len(totals),
 ///           1 <= len(runs), 2 + 4 * (tiles + tiles / 32 + tiles / 1024 + 3) <= len(state),
 ///           block.x == 256, block.y == 1, block.z == 1
@@ -258,11 +290,11 @@ __global__ void __launch_bounds__(256, blocks_of_runs<K, T>()) extreme_of_runs(c
                                                        gs::u64 if_set, gs::u64 if_clear, K* run_keys, T* totals,
                                                        gs::u64* runs, gs::u64* state, size_t tiles) {
     const RunsTo<K, T> to{nullptr, run_keys, totals, runs};
-    runs_in_tile(keys, x, n, count, false, to, state, tiles, RunExtreme<T>{{(T)if_set, (T)if_clear}});
+    runs_in_tile<Differing>(keys, x, n, count, false, to, state, tiles, RunExtreme<T>{{(T)if_set, (T)if_clear}});
 }
 
 /// `sum_runs` on the CPU, in three steps.
-/// types: K = unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
+/// types: K = unsigned char, unsigned short, unsigned int, unsigned long long, T = float, double, unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(running), n <= len(run_keys), n <= len(totals),
 ///           1 <= len(runs), grid.x <= shares, shares <= len(heads), shares <= len(values), 0 <= step, step <= 2,
 ///           grid.y == 1, grid.z == 1, block.x == 1, block.y == 1, block.z == 1
@@ -271,11 +303,11 @@ template <class K, class T>
 __global__ void sum_runs_shares(int step, const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, T* running,
                                 K* run_keys, T* totals, gs::u64* runs, gs::u64* heads, T* values, size_t shares) {
     const RunsTo<K, T> to{running, run_keys, totals, runs};
-    runs_in_shares(step, keys, x, live(n, count), exclusive, to, heads, values, shares, RunSum<T>());
+    runs_in_shares<Differing>(step, keys, x, live(n, count), exclusive, to, heads, values, shares, RunSum<T>());
 }
 
 /// `extreme_of_runs` on the CPU, in three steps.
-/// types: K = unsigned int, unsigned long long, T = unsigned int, unsigned long long
+/// types: K = unsigned char, unsigned short, unsigned int, unsigned long long, T = unsigned int, unsigned long long
 /// requires: n <= len(keys), n <= len(x), 1 <= len(count), n <= len(run_keys), n <= len(totals), 1 <= len(runs),
 ///           grid.x <= shares, shares <= len(heads), shares <= len(values), 0 <= step, step <= 2,
 ///           grid.y == 1, grid.z == 1, block.x == 1, block.y == 1, block.z == 1
@@ -285,5 +317,42 @@ __global__ void extreme_of_runs_shares(int step, const K* keys, const T* x, size
                                        gs::u64 if_clear, K* run_keys, T* totals, gs::u64* runs, gs::u64* heads, T* values,
                                        size_t shares) {
     const RunsTo<K, T> to{nullptr, run_keys, totals, runs};
-    runs_in_shares(step, keys, x, live(n, count), false, to, heads, values, shares, RunExtreme<T>{{(T)if_set, (T)if_clear}});
+    runs_in_shares<Differing>(step, keys, x, live(n, count), false, to, heads, values, shares, RunExtreme<T>{{(T)if_set, (T)if_clear}});
+}
+
+/// marks[offset] = 1 for each offset below n. Offsets have 32 bits or 64.
+/// requires: count <= len(offsets), count <= len(long_offsets), n <= len(marks)
+/// optional: offsets, long_offsets
+/// covers: count
+extern "C" __global__ void mark_segments(const gs::u32* offsets, const gs::u64* long_offsets, size_t count, unsigned char* marks,
+                                         size_t n) {
+    const auto offset = [=](size_t s) { return offsets ? (gs::u64)offsets[s] : long_offsets ? long_offsets[s] : (gs::u64)n; };
+    GS_FOR_EACH(s, count) {
+        // Of the offsets of empty segments, the last one marks.
+        const gs::u64 at = offset(s);
+        if (at < n && (s + 1 == count || offset(s + 1) != at)) marks[at] = 1;
+    }
+}
+
+/// As `sum_runs`, but heads are the elements with a mark, and there are sums for each element alone.
+/// types: T = float, double, unsigned int, unsigned long long
+/// requires: n <= len(marks), n <= len(x), n <= len(running), 2 + 4 * (tiles + tiles / 32 + tiles / 1024 + 3) <= len(state),
+///           block.x == 256, block.y == 1, block.z == 1
+/// optional: state
+template <class T>
+__global__ void __launch_bounds__(256, blocks_of_runs<unsigned char, T>()) sum_marked(const unsigned char* marks, const T* x, size_t n, bool exclusive, T* running,
+                                                  gs::u64* state, size_t tiles) {
+    const RunsTo<unsigned char, T> to{running, nullptr, nullptr, nullptr};
+    runs_in_tile<Marked>(marks, x, n, nullptr, exclusive, to, state, tiles, RunSum<T>());
+}
+
+/// `sum_marked` on the CPU, in three steps.
+/// types: T = float, double, unsigned int, unsigned long long
+/// requires: n <= len(marks), n <= len(x), n <= len(running), grid.x <= shares, shares <= len(heads), shares <= len(values),
+///           0 <= step, step <= 2, grid.y == 1, grid.z == 1, block.x == 1, block.y == 1, block.z == 1
+template <class T>
+__global__ void sum_marked_shares(int step, const unsigned char* marks, const T* x, size_t n, bool exclusive, T* running,
+                                  gs::u64* heads, T* values, size_t shares) {
+    const RunsTo<unsigned char, T> to{running, nullptr, nullptr, nullptr};
+    runs_in_shares<Marked>(step, marks, x, n, exclusive, to, heads, values, shares, RunSum<T>());
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use gpustream::{AsViewMut, BackendName, Buffer, Plain, Result, Stream, View, ViewMut};
+use gpustream::{AsView, AsViewMut, BackendName, Buffer, Plain, Result, Stream, View, ViewMut};
 
 use crate::call::{mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
+use crate::index::{Index, by_width};
 use crate::number::Number;
 use crate::order::{Key, Order, masks};
 use crate::tiles::{Tiles, in_form};
@@ -18,7 +19,7 @@ use bindings::Kernels;
 /// Combines or scans the values that have equal keys and follow each other, as methods of [`Stream`].
 ///
 /// A run is a sequence of neighbours with equal keys. If you sort the pairs by key first, there is one run for each key. Keys may
-/// be integers and floats of 32 and 64 bits; floats are equal if their bits are. If the keys are [`Counted`], their count decides how
+/// have any type that is a [`Key`], and values 32 or 64 bits; floats are equal if their bits are. If the keys are [`Counted`], their count decides how
 /// many pairs there are, else that of the values.
 ///
 /// All methods work in stream order and none blocks. On a GPU each element is read once. Results have room for as many runs
@@ -98,13 +99,55 @@ pub trait ByKey {
         values: &(impl Input<T> + ?Sized),
         y: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()>;
+
+    /// Scans segments: sets `y[i]` to the sum of the values from the beginning of its segment up to `i`. Segment `s` has the values from
+    /// `offsets[s]` up to `offsets[s + 1]`. Values before the first offset, and those from the last one on, are segments of their own. Takes a
+    /// byte of temporary memory for each value. If offsets do not ascend, the sums are unspecified.
+    ///
+    /// ```
+    /// # use gpustream::Device;
+    /// use gpustream_kernels::prelude::*;
+    ///
+    /// # let stream = Device::open("cpu")?.stream()?;
+    /// let x = stream.upload(&[1, 2, 3, 4, 5])?;
+    /// let mut y = stream.alloc(5)?;
+    /// stream.inclusive_scan_segments(&x, &stream.upload(&[0u32, 2, 2, 5])?, &mut y)?;
+    /// assert_eq!(stream.download(&y)?, [1, 3, 3, 7, 12]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if `y` is shorter than the values.
+    #[track_caller]
+    fn inclusive_scan_segments<T: SegmentSum, I: Index>(
+        &self,
+        values: &(impl AsView<T> + ?Sized),
+        offsets: &(impl AsView<I> + ?Sized),
+        y: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<()>;
+
+    /// Like [`inclusive_scan_segments`](Self::inclusive_scan_segments), but without `values[i]` itself: 0 if it is the first.
+    ///
+    /// # Errors
+    /// As for [`inclusive_scan_segments`](Self::inclusive_scan_segments).
+    #[track_caller]
+    fn exclusive_scan_segments<T: SegmentSum, I: Index>(
+        &self,
+        values: &(impl AsView<T> + ?Sized),
+        offsets: &(impl AsView<I> + ?Sized),
+        y: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<()>;
 }
 
-/// Key types of runs: integers and floats of 32 and 64 bits.
+/// Element types whose segments can be scanned: `f32`, `f64`, and integers of 32 and 64 bits.
+pub trait SegmentSum: Number<Seen: bindings::HasSumMarked + bindings::HasSumMarkedShares> {}
+impl<T: Number<Seen: bindings::HasSumMarked + bindings::HasSumMarkedShares>> SegmentSum for T {}
+
+/// Key types of runs: all that are [`Key`].
 pub trait RunKey: Key<Bits: bindings::HasSumRuns<u32>> {}
 impl<K: Key<Bits: bindings::HasSumRuns<u32>>> RunKey for K {}
 
-/// Keys of runs whose values can be summed: `f32`, `f64`, and integers of 32 and 64 bits.
+/// Keys of runs whose values can be summed: all, if the values are `f32`, `f64`, or integers of 32 or 64 bits.
 pub trait RunSum<T: Number>:
     RunKey + Key<Bits: bindings::HasSumRuns<T::Seen> + bindings::HasSumRunsShares<T::Seen>>
 {
@@ -114,7 +157,7 @@ impl<K, T: Number> RunSum<T> for K where
 {
 }
 
-/// Keys of runs whose smallest and largest value can be found: integers and floats of 32 and 64 bits.
+/// Keys of runs whose smallest and largest value can be found: all, if the values have 32 or 64 bits.
 pub trait RunExtreme<T: Key>:
     RunKey + Key<Bits: bindings::HasExtremeOfRuns<T::Bits> + bindings::HasExtremeOfRunsShares<T::Bits>>
 {
@@ -280,6 +323,37 @@ fn running<K: RunSum<T>, T: Number>(
     sum::<K, T>(stream, &pairs, exclusive, To::Elements(y.cast_mut()?))
 }
 
+#[track_caller]
+fn segments<T: SegmentSum, I: Index>(
+    stream: &Stream,
+    values: View<'_, T>,
+    offsets: View<'_, I>,
+    y: ViewMut<'_, T>,
+    exclusive: bool,
+) -> Result<()> {
+    let n = values.len();
+    if y.len() < n {
+        let text = format!("a scan of {n} values into {}: give it as many elements to write", y.len());
+        return Err(mismatch("scan_segments", text));
+    }
+    if n == 0 {
+        return Ok(());
+    }
+    let kernels = stream.device().extension(Kernels::load)?;
+    let mut marks = stream.zeros::<u8>(n)?;
+    let (short, long) = by_width(offsets)?;
+    let (short, long) = (optional(short.as_ref()), optional(long.as_ref()));
+    kernels.mark_segments(stream, short, long, offsets.len(), &mut marks, n)?;
+    let pairs = Pairs::<u8, T::Seen> { keys: marks.view(), values: values.cast()?, count: None };
+    let mut running = y.cast_mut::<T::Seen>()?;
+    in_form!(
+        stream, kernels, n, pairs.tiles(stream)?;
+        sum_marked, sum_marked_shares(&pairs.keys, &pairs.values, n, exclusive, &mut running),
+        heads, of_share
+    );
+    Ok(())
+}
+
 impl ByKey for Stream {
     fn sum_by_key<K: RunSum<T>, T: Number>(
         &self,
@@ -324,5 +398,23 @@ impl ByKey for Stream {
         y: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()> {
         running(self, keys.elements(), values.elements(), y.view_mut(), true)
+    }
+
+    fn inclusive_scan_segments<T: SegmentSum, I: Index>(
+        &self,
+        values: &(impl AsView<T> + ?Sized),
+        offsets: &(impl AsView<I> + ?Sized),
+        y: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<()> {
+        segments(self, values.view(), offsets.view(), y.view_mut(), false)
+    }
+
+    fn exclusive_scan_segments<T: SegmentSum, I: Index>(
+        &self,
+        values: &(impl AsView<T> + ?Sized),
+        offsets: &(impl AsView<I> + ?Sized),
+        y: &mut (impl AsViewMut<T> + ?Sized),
+    ) -> Result<()> {
+        segments(self, values.view(), offsets.view(), y.view_mut(), true)
     }
 }

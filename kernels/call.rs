@@ -45,6 +45,15 @@ pub(crate) fn mismatch(label: &'static str, text: String) -> Error {
     Error::new(ErrorKind::ArgumentMismatch, text).with_call_site(call_site)
 }
 
+/// Makes the error for an argument that has no meaning.
+#[cfg(any(feature = "transform", feature = "histogram"))]
+#[cold]
+#[track_caller]
+pub(crate) fn unusable(label: &'static str, text: impl Into<String>) -> Error {
+    let call_site = CallSite { label, location: Location::caller() };
+    Error::new(ErrorKind::InvalidArgument, text.into()).with_call_site(call_site)
+}
+
 /// Passes memory that may be missing to a launcher.
 pub(crate) fn optional<T: Plain, M: AsView<T>>(memory: Option<&M>) -> Option<&dyn AsView<T>> {
     memory.map(|memory| memory as &dyn AsView<T>)
@@ -56,3 +65,31 @@ pub(crate) fn optional_mut<T: Plain, M: AsViewMut<T>>(
 ) -> Option<&mut dyn AsViewMut<T>> {
     memory.map(|memory| memory as &mut dyn AsViewMut<T>)
 }
+
+/// Evaluates an expression with the unsigned integer of the same size as `T`.
+#[cfg(any(feature = "select", feature = "transform"))]
+macro_rules! by_size {
+    ($t:ty, $bits:ident => $call:expr) => {{
+        const { assert!(matches!(size_of::<$t>(), 1 | 2 | 4 | 8), "elements must have 1, 2, 4 or 8 bytes") };
+        match size_of::<$t>() {
+            1 => {
+                type $bits = u8;
+                $call
+            }
+            2 => {
+                type $bits = u16;
+                $call
+            }
+            4 => {
+                type $bits = u32;
+                $call
+            }
+            _ => {
+                type $bits = u64;
+                $call
+            }
+        }
+    }};
+}
+#[cfg(any(feature = "select", feature = "transform"))]
+pub(crate) use by_size;

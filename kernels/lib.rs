@@ -1,8 +1,9 @@
 //! Algorithms on the device, and the kernels that come with gpustream.
 //!
 //! The algorithms are methods of a stream: bring them into scope with the [prelude]. [`Sort`](sort::Sort), [`Scan`](scan::Scan),
-//! [`Select`](select::Select), [`ByKey`](by_key::ByKey), [`GroupBy`](group_by::GroupBy), [`TopK`](top_k::TopK) and
-//! [`Reduce`](reduce::Reduce) say what each does. Their kernels are loaded once for each device, when you first need them.
+//! [`Select`](select::Select), [`ByKey`](by_key::ByKey), [`GroupBy`](group_by::GroupBy), [`TopK`](top_k::TopK),
+//! [`Search`](search::Search), [`Quantiles`](quantiles::Quantiles), [`Histogram`](histogram::Histogram),
+//! [`Transform`](transform::Transform) and [`Reduce`](reduce::Reduce) say what each does. Their kernels are loaded once for each device, when you first need them.
 //! Results whose length only the device knows are [`Counted`]. Each family is a feature of this crate, so that you compile only what you
 //! use; by default you get all.
 //!
@@ -31,7 +32,13 @@
 #![warn(clippy::missing_errors_doc)]
 // Families share modules, and a build with few families does not use all of them.
 #![cfg_attr(
-    not(all(feature = "reduce", feature = "select", feature = "sort", feature = "top-k")),
+    not(all(
+        feature = "bins",
+        feature = "search",
+        feature = "select",
+        feature = "top-k",
+        feature = "transform"
+    )),
     allow(dead_code, unreachable_pub)
 )]
 
@@ -43,8 +50,14 @@ pub mod convert;
 mod counted;
 #[cfg(all(feature = "select", feature = "sort"))]
 pub mod group_by;
+#[cfg(feature = "histogram")]
+pub mod histogram;
+#[cfg(any(feature = "select", feature = "sort", feature = "transform"))]
+mod index;
 mod number;
 mod order;
+#[cfg(feature = "search")]
+pub mod quantiles;
 mod rank;
 #[cfg(feature = "reduce")]
 pub mod reduce;
@@ -52,6 +65,8 @@ pub mod reduce;
 pub mod reduce_parts;
 #[cfg(feature = "scan")]
 pub mod scan;
+#[cfg(feature = "search")]
+pub mod search;
 #[cfg(feature = "select")]
 pub mod select;
 #[cfg(feature = "sort")]
@@ -60,8 +75,12 @@ pub mod sort;
 mod tiles;
 #[cfg(feature = "top-k")]
 pub mod top_k;
+#[cfg(feature = "transform")]
+pub mod transform;
 
 pub use counted::{Counted, CountedView, Input, InputMut};
+#[cfg(any(feature = "select", feature = "sort", feature = "transform"))]
+pub use index::Index;
 pub use number::Number;
 pub use order::{Key, Order};
 
@@ -73,6 +92,8 @@ pub use order::{Key, Order};
 pub mod prelude {
     #[cfg(all(feature = "select", feature = "sort"))]
     pub use crate::group_by::GroupBy;
+    #[cfg(feature = "bins")]
+    pub use crate::histogram::{Bins, Histogram};
     #[cfg(feature = "reduce")]
     pub use crate::reduce::Reduce;
     #[cfg(feature = "reduce-parts")]
@@ -83,9 +104,13 @@ pub mod prelude {
     pub use crate::sort::{Sort, SortOptions};
     #[cfg(feature = "top-k")]
     pub use crate::top_k::TopK;
+    #[cfg(feature = "transform")]
+    pub use crate::transform::Transform;
     pub use crate::{Counted, Input, InputMut, Key, Number, Order};
     #[cfg(feature = "select")]
     pub use crate::{by_key::ByKey, select::Select};
+    #[cfg(feature = "search")]
+    pub use crate::{quantiles::Quantiles, search::Search};
 }
 
 /// Combines several arrays with the same length into their sum, product, smallest, largest or average, element by element: for
@@ -99,12 +124,6 @@ pub mod combine {
 #[cfg(feature = "elementwise")]
 pub mod elementwise {
     gpustream::include_kernels!("elementwise");
-}
-
-/// Histograms of bytes and of `f32`, counted in shared memory.
-#[cfg(feature = "histogram")]
-pub mod histogram {
-    gpustream::include_kernels!("histogram");
 }
 
 /// Transpose and tiled matrix product, for `f32` and `f64`. You store matrices row after row without gaps.

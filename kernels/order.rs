@@ -2,6 +2,8 @@
 
 use gpustream::Plain;
 use gpustream::half::{bf16, f16};
+#[cfg(any(feature = "select", feature = "transform"))]
+use std::ops::{Bound, RangeBounds};
 
 /// The direction of a sort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,4 +86,22 @@ pub(crate) fn masks<K: Key>(order: Order) -> [u64; 2] {
         Order::Ascending => K::MASKS,
         Order::Descending => K::MASKS.map(|mask| !mask),
     }
+}
+
+/// Returns the smallest and the largest rank in a range; if the range is empty, the smallest is larger.
+#[cfg(any(feature = "select", feature = "transform"))]
+pub(crate) fn ranks_in<T: Key>(range: impl RangeBounds<T>) -> [u64; 2] {
+    const EMPTY: [u64; 2] = [1, 0];
+    let most = u64::MAX >> (64 - 8 * size_of::<T>());
+    let first = match range.start_bound() {
+        Bound::Unbounded => Some(0),
+        Bound::Included(first) => Some(first.rank()),
+        Bound::Excluded(before) => before.rank().checked_add(1).filter(|&first| first <= most),
+    };
+    let last = match range.end_bound() {
+        Bound::Unbounded => Some(most),
+        Bound::Included(last) => Some(last.rank()),
+        Bound::Excluded(after) => after.rank().checked_sub(1),
+    };
+    first.zip(last).map_or(EMPTY, |(first, last)| [first, last])
 }

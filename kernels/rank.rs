@@ -66,3 +66,36 @@ pub(crate) fn first_is_largest<T: Ranked>(order: Order) -> Ranks<T::Bits> {
 pub(crate) fn bits_of_nonzero<T: Ranked>() -> u64 {
     if T::NUMBERS == u64::MAX { u64::MAX } else { (1 << (8 * size_of::<T>() - 1)) - 1 }
 }
+
+/// Returns what a key's bits are, for kernels that need its value (`numbers.cuh`).
+#[cfg(any(feature = "search", feature = "histogram"))]
+pub(crate) fn kind<T: Ranked>() -> u32 {
+    match (T::NUMBERS, T::MASKS[0]) {
+        (u64::MAX, 0) => 0,
+        (u64::MAX, _) => 1,
+        (bf16::NUMBERS, _) => 3,
+        _ => 2,
+    }
+}
+
+/// Returns the bits of a NaN, or 0 for integers.
+#[cfg(feature = "search")]
+pub(crate) fn nan<T: Ranked>() -> u64 {
+    // One more bit than infinity has.
+    if T::NUMBERS == u64::MAX { 0 } else { T::NUMBERS | T::NUMBERS >> 1 }
+}
+
+/// Returns the number that a key is, as `number_of` in `numbers.cuh` does.
+#[cfg(feature = "histogram")]
+pub(crate) fn number<T: Ranked>(key: &T) -> f64 {
+    let bits = bytemuck::bytes_of(key).iter().rev().fold(0, |bits: u64, byte| bits << 8 | u64::from(*byte));
+    match (kind::<T>(), size_of::<T>()) {
+        // The shifts extend the sign.
+        (1, size) => ((bits << (64 - 8 * size)) as i64 >> (64 - 8 * size)) as f64,
+        (2, 2) => f16::from_bits(bits as u16).to_f64(),
+        (2, 4) => f32::from_bits(bits as u32).into(),
+        (2, _) => f64::from_bits(bits),
+        (3, _) => bf16::from_bits(bits as u16).to_f64(),
+        _ => bits as f64,
+    }
+}

@@ -1,13 +1,13 @@
 //! Selections: some elements of an array, in their order.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use gpustream::{AsView, AsViewMut, Buffer, Plain, Result, Stream, View, ViewMut};
 
-use crate::call::{mismatch, optional, optional_mut};
+use crate::call::{by_size, mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
-use crate::order::{Key, Order, masks};
+use crate::order::{Key, Order, masks, ranks_in};
 use crate::tiles::{Tiles, in_form};
 
 mod bindings {
@@ -222,31 +222,6 @@ fn heads<T: Selectable>(
     Ok((kept, kept_count))
 }
 
-/// Calls a function with the unsigned integer of the same size as `T`.
-macro_rules! by_size {
-    ($t:ty, $bits:ident => $call:expr) => {{
-        const { assert!(matches!(size_of::<$t>(), 1 | 2 | 4 | 8), "elements must have 1, 2, 4 or 8 bytes") };
-        match size_of::<$t>() {
-            1 => {
-                type $bits = u8;
-                $call
-            }
-            2 => {
-                type $bits = u16;
-                $call
-            }
-            4 => {
-                type $bits = u32;
-                $call
-            }
-            _ => {
-                type $bits = u64;
-                $call
-            }
-        }
-    }};
-}
-
 impl Select for Stream {
     fn select<T: Plain>(
         &self,
@@ -295,7 +270,7 @@ impl Select for Stream {
         x: &(impl Input<T> + ?Sized),
         range: impl RangeBounds<T>,
     ) -> Result<Counted<T>> {
-        within(self, x.elements(), ranks(range))
+        within(self, x.elements(), ranks_in(range))
     }
 
     fn unique<T: Selectable>(&self, x: &(impl Input<T> + ?Sized)) -> Result<Counted<T>> {
@@ -314,23 +289,6 @@ impl Select for Stream {
         let runs = Arc::new(runs);
         Ok((Counted::sharing(values, runs.clone())?, Counted::sharing(lengths, runs)?))
     }
-}
-
-/// Returns the smallest and the largest rank in a range; if the range is empty, the smallest is larger.
-fn ranks<T: Key>(range: impl RangeBounds<T>) -> [u64; 2] {
-    const EMPTY: [u64; 2] = [1, 0];
-    let most = u64::MAX >> (64 - 8 * size_of::<T>());
-    let first = match range.start_bound() {
-        Bound::Unbounded => Some(0),
-        Bound::Included(first) => Some(first.rank()),
-        Bound::Excluded(before) => before.rank().checked_add(1).filter(|&first| first <= most),
-    };
-    let last = match range.end_bound() {
-        Bound::Unbounded => Some(most),
-        Bound::Included(last) => Some(last.rank()),
-        Bound::Excluded(after) => after.rank().checked_sub(1),
-    };
-    first.zip(last).map_or(EMPTY, |(first, last)| [first, last])
 }
 
 /// Checks that indices of `n` elements fit into 32 bits.

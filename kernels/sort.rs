@@ -17,9 +17,9 @@ use gpustream::{AsView, AsViewMut, Buffer, Error, ErrorKind, Plain, Result, Stre
 
 use crate::call::mismatch;
 use crate::counted::{Input, InputMut};
+pub use crate::index::Index;
 use crate::order::{Key, Order};
 use call::Call;
-pub use gather::Index;
 use gather::gather_bytes;
 use moved::{Moved, Values};
 

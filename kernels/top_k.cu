@@ -19,7 +19,7 @@
 //
 // If k is larger than what a block can sort, all blocks together find the rank of number k, in the same way: digit by digit, with
 // the counters in memory and a launch for each step. Then they copy the elements that come before it in the order of their places, as
-// many of the equal ones as are needed, and runs of these few elements are sorted and merged.
+// many of the equal ones as are needed, and these few elements are sorted by their ranks. If they would not be few, all are sorted.
 //
 // The first key has the largest rank (rank.cuh). NaN has rank 0, so it comes last in both directions.
 #include <gpustream/kernel.cuh>
@@ -469,40 +469,40 @@ __global__ void top_small_parts(const Bits* __restrict__ x, const gs::u32* __res
     }
 }
 
-/// Merges runs that follow each other, two at a time, and keeps the first `keep` elements of each two. A row has `n` elements,
-/// and its runs begin every `run` of them. Each element finds its place by a search in the other run.
+/// What a sort of rows needs: ranks[row * n + i] = the rank of element i, and order[row * n + i] = i. offsets[row] = row * n.
 /// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
-/// optional: count, left
-/// requires: n <= stride, rows * stride <= len(x), rows * stride <= len(index_of), 1 <= len(count), 1 <= len(left), 1 <= run,
-///           1 <= keep, (n + 2 * run - 1) / (2 * run) * keep <= room,
-///           rows * room <= len(values), rows * room <= len(index)
+/// optional: order, offsets
+/// requires: n <= stride, rows * stride <= len(x), rows * n <= len(ranks), rows * n <= len(order), rows + 1 <= len(offsets)
+/// covers: rows * n
 template <class Bits>
-__global__ void merge_runs(const Bits* __restrict__ x, const gs::u32* __restrict__ index_of, const gs::u64* __restrict__ count,
-                           size_t rows, size_t stride, size_t n, size_t run, size_t keep, size_t room, Bits if_set,
-                           Bits if_clear, Bits numbers, Bits* __restrict__ values, gs::u32* __restrict__ index,
-                           gs::u64* __restrict__ left) {
-    const Ranks<Bits> ranks{{if_set, if_clear}, numbers};
-    const size_t total = live(n, count);
-    if (left && gs::thread_in_grid() == 0) *left = kept(total, 2 * run, keep);
-    GS_FOR_EACH_2D(i, row, total, rows) {
-        const Bits *from = x + row * stride, key = from[i], rank = ranks.of(key);
-        const size_t of = i / run, begin = gs::smaller((of ^ 1) * run, total), end = gs::smaller(begin + run, total);
-        size_t low = begin, high = end;
-        while (low < high) {
-            const size_t middle = low + (high - low) / 2;
-            const Bits other = ranks.of(from[middle]);
-            // Of equal elements those of the first run come first.
-            if (other > rank || (other == rank && of % 2 == 1)) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        const size_t at = i - of * run + (low - begin);
-        if (at < keep) {
-            values[row * room + of / 2 * keep + at] = key;
-            index[row * room + of / 2 * keep + at] = index_of[row * stride + i];
-        }
+__global__ void ranks_of_rows(const Bits* __restrict__ x, size_t rows, size_t stride, size_t n, Bits if_set, Bits if_clear,
+                              Bits numbers, Bits* __restrict__ ranks, gs::u32* __restrict__ order, gs::u64* __restrict__ offsets) {
+    const Ranks<Bits> by{{if_set, if_clear}, numbers};
+    GS_FOR_EACH_2D(i, row, n, rows) {
+        ranks[row * n + i] = by.of(x[row * stride + i]);
+        if (order) order[row * n + i] = (gs::u32)i;
+    }
+    if (!offsets) return;
+    GS_FOR_EACH(row, rows + 1) offsets[row] = row * n;
+}
+
+/// The first k elements of each row in the order that the rows were sorted into, and their indices in the row. `index_of` has the
+/// indices if these are not the elements' places. `left` gets the number of all results of the one row.
+/// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
+/// optional: index_of, count, left
+/// requires: k <= n, n <= stride, rows * stride <= len(x), rows * stride <= len(index_of), rows * n <= len(order), 1 <= len(count),
+///           rows * k <= len(values), rows * k <= len(index), 1 <= len(left)
+/// covers: rows * k
+template <class Bits>
+__global__ void take_first(const Bits* __restrict__ x, const gs::u32* __restrict__ index_of, const gs::u32* __restrict__ order,
+                           const gs::u64* __restrict__ count, size_t rows, size_t stride, size_t n, size_t k,
+                           Bits* __restrict__ values, gs::u32* __restrict__ index, gs::u64* __restrict__ left) {
+    const size_t first = gs::smaller(k, live(n, count));
+    if (left && gs::thread_in_grid() == 0) *left = first;
+    GS_FOR_EACH_2D(j, row, first, rows) {
+        const size_t from = row * stride + order[row * n + j];
+        values[row * k + j] = x[from];
+        index[row * k + j] = index_of ? index_of[from] : order[row * n + j];
     }
 }
 

@@ -10,15 +10,16 @@ use gpustream::{AsView, Buffer, Launch, Result, Stream, View};
 
 use crate::call::{Form, filling, mismatch, optional, optional_mut};
 use crate::counted::{Counted, Elements, Input};
-use crate::order::Order;
+use crate::order::{Key, Order};
 use crate::rank::{Ranked, Ranks, first_is_largest};
+use crate::sort::{Sort as _, SortOptions};
 
 mod bindings {
     gpustream::include_kernels!("top_k");
 }
 use bindings::{
-    HasChoose, HasCopyKept, HasCountDigits, HasCountKept, HasMergeRuns, HasTopParts, HasTopSmallParts,
-    Kernels,
+    HasChoose, HasCopyKept, HasCountDigits, HasCountKept, HasRanksOfRows, HasTakeFirst, HasTopParts,
+    HasTopSmallParts, Kernels,
 };
 
 /// How many elements a block can sort, and how many of them it can find without sorting all.
@@ -27,6 +28,9 @@ const MOST: usize = ROOM / 2;
 
 /// How many elements of a part one warp sorts alone.
 const SMALL: usize = 256;
+
+/// Up to how many rows are sorted one after another, each by the whole device.
+const FEW_ROWS: usize = 16;
 
 /// How many values a digit of a rank has in the kernels.
 const DIGITS: usize = 1 << 11;
@@ -40,7 +44,7 @@ const DIGITS: usize = 1 << 11;
 /// For k up to 1024 the array is read once, and perhaps a second time in part. If very many elements are equal, or the input
 /// was made to be slow, each part of it is read up to twelve times. The temporaries are small. For larger k a GPU reads the array
 /// once for each 11 bits of an element and twice more, and then sorts the k elements. If k is more than half of the elements,
-/// and on the CPU, we sort them all. A sort takes temporary memory for two copies of the elements and their indices.
+/// and on the CPU, we [sort](crate::sort) them all. A sort takes temporary memory for two copies of the elements and their indices.
 pub trait TopK {
     /// Finds the `k` largest elements and their indices.
     ///
@@ -117,14 +121,21 @@ impl<T: Ranked<Bits: TopKernels>> Rankable for T {}
 /// Integers that stand for keys.
 #[doc(hidden)]
 pub trait TopKernels:
-    HasTopParts + HasTopSmallParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept
+    Key
+    + HasTopParts
+    + HasTopSmallParts
+    + HasCountDigits
+    + HasChoose
+    + HasCountKept
+    + HasCopyKept
+    + HasRanksOfRows
+    + HasTakeFirst
 {
 }
-impl<
-    B: HasTopParts + HasTopSmallParts + HasMergeRuns + HasCountDigits + HasChoose + HasCountKept + HasCopyKept,
-> TopKernels for B
-{
-}
+impl TopKernels for u8 {}
+impl TopKernels for u16 {}
+impl TopKernels for u32 {}
+impl TopKernels for u64 {}
 
 impl TopK for Stream {
     #[track_caller]
@@ -235,10 +246,10 @@ fn first<T: Rankable>(
         return rounds.parts(stream, &keys);
     }
     if k > row / 2 || Form::of(stream.device()) == Form::Shares {
-        return rounds.merges(stream, &keys);
+        return rounds.sorted(stream, &keys);
     }
     let kept = rounds.keep(stream, &keys)?;
-    rounds.merges(stream, &kept.row()?)
+    rounds.sorted(stream, &kept.row()?)
 }
 
 /// What stays the same from round to round.
@@ -361,17 +372,38 @@ impl<T: Rankable> Rounds<'_, T> {
         Ok(Round { first, is_counted: row.count.is_some(), stride: self.k, len: self.k })
     }
 
-    /// Sorts runs of up to [`ROOM`] elements and merges them.
+    /// Sorts the elements of each row by their ranks, and takes the first `k`. The sort is stable, so equal elements stay in the order of
+    /// their places.
     #[track_caller]
-    fn merges(&self, stream: &Stream, row: &Row<'_, T>) -> Result<First<T>> {
-        let mut run = ROOM;
-        let mut round = self.part(stream, row, run)?;
-        run = run.min(self.k);
-        while round.len > run {
-            round = self.merge(stream, &round.row()?, run)?;
-            run = (2 * run).min(self.k);
+    fn sorted(&self, stream: &Stream, row: &Row<'_, T>) -> Result<First<T>> {
+        let (rows, n) = (self.rows, row.len);
+        let by_segments = rows > FEW_ROWS;
+        let mut ranks = stream.alloc::<T::Bits>(rows * n)?;
+        let mut order = stream.alloc::<u32>(rows * n)?;
+        let mut offsets = stream.alloc::<u64>(if by_segments { rows + 1 } else { 0 })?;
+        let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
+        #[rustfmt::skip]
+        self.kernels.ranks_of_rows(
+            stream, &row.keys, rows, row.stride, n, if_set, if_clear, numbers, &mut ranks,
+            optional_mut(by_segments.then_some(&mut order)), optional_mut(by_segments.then_some(&mut offsets)),
+        )?;
+        let how = SortOptions::default().order(Order::Descending);
+        if by_segments {
+            stream.sort_segments_by_key(&mut ranks, &mut order, &offsets, &how)?;
+        } else {
+            for at in (0..rows).map(|row| row * n..(row + 1) * n) {
+                let keys = Elements { values: ranks.slice(at.clone())?, count: row.count };
+                stream.argsort_into(&keys, &mut order.slice_mut(at)?, &how)?;
+            }
         }
-        Ok(round.first)
+        let mut first = self.room(stream, self.k)?;
+        let (count, indices) = (optional(row.count.as_ref()), optional(row.indices.as_ref()));
+        #[rustfmt::skip]
+        self.kernels.take_first(
+            stream, &row.keys, indices, &order, count, rows, row.stride, n, self.k, &mut first.values.cast_mut::<T::Bits>()?,
+            &mut first.indices, Some(&mut first.count),
+        )?;
+        Ok(first)
     }
 
     /// Returns how many elements a part of a row has: so many that the device is busy, but that a part leaves little of them.
@@ -439,37 +471,6 @@ impl<T: Rankable> Rounds<'_, T> {
             numbers, step as u32, &mut first.values.cast_mut::<T::Bits>()?, &mut first.indices, Some(&mut first.count),
         )?;
         Ok(round(first))
-    }
-
-    /// Merges runs of `run` elements, two at a time.
-    #[track_caller]
-    fn merge(&self, stream: &Stream, row: &Row<'_, T>, run: usize) -> Result<Round<T>> {
-        let keep = self.k.min(2 * run);
-        let stride = row.len.div_ceil(2 * run) * keep;
-        let mut first = self.room(stream, stride)?;
-        let Ranks { if_set, if_clear, numbers, .. } = self.ranks;
-        if let Some(indices) = &row.indices {
-            self.kernels.merge_runs(
-                stream,
-                &Launch::strided(self.rows * row.len),
-                &row.keys,
-                indices,
-                optional(row.count.as_ref()),
-                self.rows,
-                row.stride,
-                row.len,
-                run,
-                keep,
-                stride,
-                if_set,
-                if_clear,
-                numbers,
-                &mut first.values.cast_mut::<T::Bits>()?,
-                &mut first.indices,
-                Some(&mut first.count),
-            )?;
-        }
-        Ok(Round { first, is_counted: row.count.is_some(), stride, len: kept(row.len, 2 * run, keep) })
     }
 
     /// Allocates `stride` elements for each row.

@@ -10,12 +10,13 @@ use gpustream::{
 
 use super::SortOptions;
 use super::blocks::{PORTION, sort_in_block, sort_tiles};
-use super::gather::{Index, move_bytes};
+use super::gather::move_bytes;
 use super::kernels::{Keys, Pairs};
 use super::moved::{How, Moved, Values};
 use super::segments::sort_segments;
 use super::shares::sort_shares;
 use crate::call::Form;
+use crate::index::Index;
 use crate::order::{Key, masks};
 
 /// A call of a public function.

@@ -4,18 +4,11 @@ use gpustream::{AsView as _, Result, Stream, View, ViewMut};
 
 use super::moved::Moved;
 use crate::call::optional;
+use crate::index::{Index, by_width};
 
 mod bindings {
     gpustream::include_kernels!("gather");
 }
-
-/// Integers that can be indices: `u32` and `u64`.
-pub trait Index:
-    bindings::HasGather<u8> + bindings::HasGather<u16> + bindings::HasGather<u32> + bindings::HasGather<u64>
-{
-}
-impl Index for u32 {}
-impl Index for u64 {}
 
 /// Moves values of any size to where the keys went.
 #[track_caller]
@@ -51,15 +44,17 @@ pub(super) fn gather_bytes<I: Index>(
         return Ok(());
     }
     let count = optional(count.as_ref());
+    let (short, long) = by_width(index)?;
+    let (short, long) = (optional(short.as_ref()), optional(long.as_ref()));
     macro_rules! by {
         ($word:ty) => {{
             let (from, mut to) = (from.cast::<$word>()?, to.cast_mut::<$word>()?);
             let words = (size / size_of::<$word>()) as u32;
-            kernels.gather::<I, $word>(stream, &from, &index, &mut to, n, count, elements, words)
+            kernels.gather::<$word>(stream, &from, short, long, &mut to, n, count, elements, words)
         }};
     }
     match size.trailing_zeros() {
-        0 => kernels.gather::<I, u8>(stream, &from, &index, &mut to, n, count, elements, size as u32),
+        0 => kernels.gather::<u8>(stream, &from, short, long, &mut to, n, count, elements, size as u32),
         1 => by!(u16),
         2 => by!(u32),
         _ => by!(u64),

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use gpustream::{Launch, Result, Stream, View, ViewMut};
 
-use super::gather::Index;
 use super::kernels::{Bits, blocks, by_shares};
 use super::moved::How;
 use crate::call::{Form, filling, mismatch, optional, optional_mut};
+use crate::index::{Index, by_width};
 
 #[track_caller]
 pub(super) fn sort_segments<B: Bits, I: Index>(
@@ -27,11 +27,7 @@ pub(super) fn sort_segments<B: Bits, I: Index>(
     }
     let Range { start: first, end } = how.bits;
     let [if_set, if_clear] = how.masks::<B>();
-    let (short, long) = if size_of::<I>() == 4 {
-        (Some(offsets.cast::<u32>()?), None)
-    } else {
-        (None, Some(offsets.cast::<u64>()?))
-    };
+    let (short, long) = by_width(offsets)?;
     let (short, long) = (optional(short.as_ref()), optional(long.as_ref()));
     let (mut values, size) = values.map_or((None, 0), |(values, size)| (Some(values), size));
     let mut other = stream.alloc::<B>(n)?;

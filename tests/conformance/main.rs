@@ -3,6 +3,8 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod algorithms;
+mod algorithms_more;
+mod algorithms_random;
 mod algorithms_reduce;
 mod algorithms_sort;
 mod algorithms_top_k;

@@ -26,6 +26,9 @@ pub struct KernelReport {
     pub scalar_registers: Option<u32>,
     /// Spills: bytes stored and loaded (CUDA), or registers (HIP).
     pub spills: Option<u32>,
+    /// Bytes of memory that each thread has for spills and for arrays which do not fit into registers: CUDA's stack frame, AMD's
+    /// scratch.
+    pub scratch: Option<u32>,
     /// Static shared memory per block, in bytes.
     pub shared: Option<u32>,
     /// How many threads run in lockstep.
@@ -61,6 +64,7 @@ impl KernelReport {
             registers: None,
             scalar_registers: None,
             spills: None,
+            scratch: None,
             shared: None,
             wave_size: None,
             max_threads: instance.max_threads,

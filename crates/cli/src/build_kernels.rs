@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::progress;
 
-/// Compile kernels and show registers, spills, shared memory, size and time of each
+/// Compile kernels and show registers, spills, scratch, shared memory, size and time of each
 #[derive(clap::Args)]
 pub struct Args {
     /// Backends to compile for, whatever the environment says: cpu, cuda, hip [default: `GPUSTREAM_BACKENDS`, or cpu]
@@ -105,7 +105,8 @@ fn own_kernels(project: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn text(built: &Built) -> String {
-    let titles = "kernel backend arch regs sgprs spills shared wave block occupancy threads code image time";
+    let titles =
+        "kernel backend arch regs sgprs spills scratch shared wave block occupancy threads code image time";
     let mut table = Table::new(titles.split(' '));
     for kernel in built.files.iter().flat_map(|file| &file.kernels) {
         table.row(cells(kernel));
@@ -137,6 +138,7 @@ fn cells(kernel: &KernelReport) -> Vec<String> {
         number(kernel.registers),
         number(kernel.scalar_registers),
         number(kernel.spills),
+        number(kernel.scratch),
         number(kernel.shared),
         number(kernel.wave_size),
         number(kernel.max_threads),
@@ -188,6 +190,7 @@ fn json(built: &Built) -> serde_json::Value {
             "registers": kernel.registers,
             "scalar_registers": kernel.scalar_registers,
             "spills": kernel.spills,
+            "scratch_bytes": kernel.scratch,
             "shared_bytes": kernel.shared,
             "wave_size": kernel.wave_size,
             "max_threads_per_block": kernel.max_threads,

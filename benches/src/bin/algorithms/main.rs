@@ -242,7 +242,126 @@ impl Bench<'_> {
             },
             call!("cub_sort_segments_u32", k_at, to_3, few.len(), of, segments),
         )?;
+        let numbers = s.upload(&(0..few.len()).map(|i| (i / 1024) as u32).collect::<Vec<_>>())?;
+        self.row(
+            "scan of segments of 1024 f32 (CUB: by key)",
+            few.len(),
+            8 * few.len(),
+            |s| {
+                let mut y = y.cast_mut::<f32>()?.slice_mut(..few.len())?;
+                Ok(s.inclusive_scan_segments(&few, &wide_offsets, &mut y)?)
+            },
+            call!("cub_scan_by_key_f32", address(&numbers), f_at, to, few.len()),
+        )?;
+        drop(numbers);
+        self.rows_of_tables(&keys, &floats, &sorted, &mut y, &mut z)?;
+        self.chain(&keys, &flags)
+    }
+
+    /// Histograms, searches and transposes.
+    fn rows_of_tables(
+        &mut self,
+        keys: &Buffer<u32>,
+        floats: &Buffer<f32>,
+        sorted: &Buffer<u32>,
+        y: &mut Buffer<u32>,
+        z: &mut Buffer<u32>,
+    ) -> Result<()> {
+        let (n, s, to) = (keys.len(), self.stream, address(z));
+        let bytes = keys.cast::<u8>()?;
+        self.row(
+            "histogram f32, 256 bins",
+            n,
+            4 * n,
+            |s| Ok(s.histogram(floats, &Bins::even(256, -1.0..=1.0)).map(drop)?),
+            call!("cub_histogram_f32", address(floats), to, n),
+        )?;
+        self.row(
+            "histogram u8, 256 bins",
+            n,
+            n,
+            |s| Ok(s.bincount(&bytes.slice(..n)?, 256).map(drop)?),
+            call!("cub_histogram_u8", address(keys), to, n),
+        )?;
+        self.row(
+            "histogram u8, 256 bins, all equal",
+            n,
+            n,
+            |s| Ok(s.bincount(&sorted.cast::<u8>()?.slice(..n / 256)?, 256).map(drop)?),
+            call!("cub_histogram_u8", address(sorted), to, n / 256),
+        )?;
+        self.row(
+            "sums of weights f32 in 256 bins (CUB: counts)",
+            n,
+            5 * n,
+            |s| Ok(s.bincount_weighted(&bytes.slice(..n)?, floats, 256).map(drop)?),
+            call!("cub_histogram_u8", address(keys), to, n),
+        )?;
+        self.row(
+            "sums of weights f32, unordered (CUB: counts)",
+            n,
+            5 * n,
+            |s| Ok(s.bincount_weighted_unordered(&bytes.slice(..n)?, floats, 256).map(drop)?),
+            call!("cub_histogram_u8", address(keys), to, n),
+        )?;
+        let few = n / 16;
+        s.sort_into(keys, y, &SortOptions::default())?;
+        self.row(
+            "lower bound u32, random values (CUB: Thrust)",
+            few,
+            8 * few,
+            |s| Ok(s.lower_bound_into(&*y, &keys.slice(..few)?, &mut z.slice_mut(..few)?)?),
+            call!("cub_lower_bound_u32", address(y), n, address(keys), few, to),
+        )?;
+        let side = 1 << (n.ilog2() / 2);
+        self.row(
+            "transpose u32 (CUB: a copy)",
+            side * side,
+            8 * side * side,
+            |s| Ok(s.transpose(&keys.slice(..side * side)?, side, side, z)?),
+            call!("cub_copy", address(keys), to, 4 * side * side),
+        )?;
+        self.row(
+            "transpose of matrices of 64×64 u16 (CUB: a copy)",
+            n,
+            4 * n,
+            |s| {
+                let (x, mut y) = (keys.cast::<u16>()?.slice(..n)?, z.cast_mut::<u16>()?.slice_mut(..n)?);
+                Ok(s.transpose(&x, 64, 64, &mut y)?)
+            },
+            call!("cub_copy", address(keys), to, 2 * n),
+        )?;
         Ok(())
+    }
+
+    /// Filter, sort, group, and the largest groups. Our calls never wait for the host, so the column of the step is one graph.
+    fn chain(&mut self, keys: &Buffer<u32>, flags: &Buffer<u8>) -> Result<()> {
+        let (n, s) = (keys.len() / 4, self.stream);
+        let cities = s.upload(&numbers(n).map(|x| (x >> 20) as u32 % 1_000_000).collect::<Vec<_>>())?;
+        let prices = keys.slice(n..2 * n)?;
+        let (at_flags, flags) = (address(flags), flags.slice(..n)?);
+        let (work, count) = (s.zeros::<u32>(6 * n)?, s.zeros::<u32>(1)?);
+        self.row(
+            "filter, sort, group, top 64 (CUB: with the host)",
+            n,
+            9 * n,
+            |s| {
+                let (mut k, mut v) = (s.select(&cities, &flags)?, s.select(&prices, &flags)?);
+                s.sort_by_key(&mut k, &mut v)?;
+                let (groups, sums) = s.sum_by_key(&k, &v)?;
+                let (_, at) = s.top_k_counted(&sums, 64, Order::Descending)?;
+                Ok(s.gather(&groups, &at, &mut s.alloc::<u32>(64)?)?)
+            },
+            call!(
+                "cub_chain",
+                address(&cities),
+                address(keys) + 4 * n,
+                at_flags,
+                address(&work),
+                address(&count),
+                n
+            ),
+        )
     }
 
     /// Measures one row: our call and CUB's in turns, and ours in a replayed step.

@@ -107,6 +107,7 @@ impl Found {
             self.reports.push(KernelReport {
                 registers: used.map(|r| r.registers),
                 spills: used.map(|r| r.spills),
+                scratch: used.map(|r| r.scratch),
                 shared: used.map(|r| r.shared),
                 wave_size: Some(32),
                 max_threads: instance.max_threads.or(Some(1024)),

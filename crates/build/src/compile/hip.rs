@@ -78,6 +78,7 @@ pub(crate) fn compile(
             registers: Some(notes.vgprs),
             scalar_registers: Some(notes.sgprs),
             spills: Some(notes.spills),
+            scratch: Some(notes.scratch),
             shared: Some(notes.shared),
             wave_size: Some(notes.wavefront),
             max_threads: Some(notes.max_workgroup),

@@ -25,6 +25,8 @@ pub(crate) struct Kernel {
     pub(crate) code_size: u64,
     /// How many registers were spilled.
     pub(crate) spills: u32,
+    /// Bytes of scratch memory of each thread.
+    pub(crate) scratch: u32,
 }
 
 /// Returns every kernel of a code object, by name.
@@ -76,6 +78,7 @@ fn from_metadata(metadata: &Value) -> HashMap<String, Kernel> {
                 vgprs: number(".vgpr_count"),
                 sgprs: number(".sgpr_count"),
                 code_size: 0,
+                scratch: number(".private_segment_fixed_size"),
                 spills: number(".vgpr_spill_count").saturating_add(number(".sgpr_spill_count")),
             };
             Some((name.to_owned(), kernel))

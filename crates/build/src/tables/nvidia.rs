@@ -69,6 +69,8 @@ pub(crate) struct Resources {
     pub(crate) registers: u32,
     /// Bytes of spill stores and loads.
     pub(crate) spills: u32,
+    /// Bytes of a thread's stack frame.
+    pub(crate) scratch: u32,
     pub(crate) shared: u32,
 }
 
@@ -87,7 +89,8 @@ pub(crate) fn resources(log: &str) -> HashMap<(String, String), Resources> {
         let number = |words| number_before(line, words).unwrap_or(0);
         if line.contains("bytes spill stores") {
             let spills = number(" bytes spill stores").saturating_add(number(" bytes spill loads"));
-            all.entry(key.clone()).or_default().spills = spills;
+            let entry = all.entry(key.clone()).or_default();
+            (entry.spills, entry.scratch) = (spills, number(" bytes stack frame"));
         } else if line.contains("Used ") {
             let entry = all.entry(key.clone()).or_default();
             (entry.registers, entry.shared) = (number(" registers"), number(" bytes smem"));
@@ -136,8 +139,8 @@ ptxas info    : Used 23 registers, 408 bytes cmem[0]
     fn resources_are_read_by_kernel_and_target() {
         let all = resources(LOG);
         let at = |target: &str| all[&("a".to_owned(), target.to_owned())];
-        assert_eq!(at("sm_90"), Resources { registers: 24, spills: 28, shared: 256 });
-        assert_eq!(at("sm_80"), Resources { registers: 23, spills: 0, shared: 0 });
+        assert_eq!(at("sm_90"), Resources { registers: 24, spills: 28, scratch: 8, shared: 256 });
+        assert_eq!(at("sm_80"), Resources { registers: 23, spills: 0, scratch: 0, shared: 0 });
         assert_eq!(
             warnings(LOG),
             "k.cu(3): warning #177-D: variable \"v\" was declared but never referenced"

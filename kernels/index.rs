@@ -1,0 +1,31 @@
+//! Indices and offsets with 32 or 64 bits.
+
+use gpustream::{Plain, Result, View, ViewMut};
+
+use crate::order::sealed::Sealed;
+
+/// Integers that can be indices and offsets: `u32` and `u64`.
+pub trait Index: Plain + Sealed {}
+impl Index for u32 {}
+impl Index for u64 {}
+
+/// Returns indices as kernels take them: the first if they have 32 bits, otherwise the second.
+#[track_caller]
+pub(crate) fn by_width<I: Index>(
+    indices: View<'_, I>,
+) -> Result<(Option<View<'_, u32>>, Option<View<'_, u64>>)> {
+    Ok(if size_of::<I>() == 4 { (Some(indices.cast()?), None) } else { (None, Some(indices.cast()?)) })
+}
+
+/// Like [`by_width`], for indices that are written.
+#[cfg(feature = "search")]
+#[track_caller]
+pub(crate) fn by_width_mut<I: Index>(
+    indices: ViewMut<'_, I>,
+) -> Result<(Option<ViewMut<'_, u32>>, Option<ViewMut<'_, u64>>)> {
+    Ok(if size_of::<I>() == 4 {
+        (Some(indices.cast_mut()?), None)
+    } else {
+        (None, Some(indices.cast_mut()?))
+    })
+}
