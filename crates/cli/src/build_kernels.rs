@@ -105,7 +105,8 @@ fn own_kernels(project: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn text(built: &Built) -> String {
-    let titles = "kernel backend arch regs sgprs spills scratch shared wave block occupancy threads code image time";
+    let titles =
+        "kernel backend arch regs sgprs spills scratch shared wave block occupancy threads code image time";
     let mut table = Table::new(titles.split(' '));
     for kernel in built.files.iter().flat_map(|file| &file.kernels) {
         table.row(cells(kernel));
