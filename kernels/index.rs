@@ -9,11 +9,12 @@ pub trait Index: Plain + Sealed {}
 impl Index for u32 {}
 impl Index for u64 {}
 
-/// Returns indices as kernels take them: the first if they have 32 bits, otherwise the second.
+/// Indices as kernels take them: the first if they have 32 bits, otherwise the second.
+type ByWidth<Short, Long> = (Option<Short>, Option<Long>);
+
+/// Returns indices as kernels take them.
 #[track_caller]
-pub(crate) fn by_width<I: Index>(
-    indices: View<'_, I>,
-) -> Result<(Option<View<'_, u32>>, Option<View<'_, u64>>)> {
+pub(crate) fn by_width<I: Index>(indices: View<'_, I>) -> Result<ByWidth<View<'_, u32>, View<'_, u64>>> {
     Ok(if size_of::<I>() == 4 { (Some(indices.cast()?), None) } else { (None, Some(indices.cast()?)) })
 }
 
@@ -22,7 +23,7 @@ pub(crate) fn by_width<I: Index>(
 #[track_caller]
 pub(crate) fn by_width_mut<I: Index>(
     indices: ViewMut<'_, I>,
-) -> Result<(Option<ViewMut<'_, u32>>, Option<ViewMut<'_, u64>>)> {
+) -> Result<ByWidth<ViewMut<'_, u32>, ViewMut<'_, u64>>> {
     Ok(if size_of::<I>() == 4 {
         (Some(indices.cast_mut()?), None)
     } else {

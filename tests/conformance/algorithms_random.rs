@@ -436,7 +436,7 @@ fn random_histograms(device: &Device) -> Result<()> {
         let (low, high, bins) = (edges[0], edges[bins], 1 + case.seed);
         let step = (high.number() - low.number()) / bins as f64;
         // The difference of two 64-bit integers may be lost in `f64`.
-        if !(step > 0.0) {
+        if step <= 0.0 {
             return Ok(());
         }
         let numbers: Vec<f64> =
