@@ -1,0 +1,397 @@
+//! Checks a product and enqueues it: on the vendor's library, or in tiles on the CPU device's workers.
+
+use std::ffi::{c_int, c_longlong, c_void};
+
+use gpustream::half::{bf16, f16};
+use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Plain, Result, Stream, View, bytemuck};
+use num_complex::Complex;
+use smallvec::{SmallVec, smallvec};
+
+use super::library::{Library, PointerMode, compute};
+use super::{Compute, Gemm, cpu};
+use crate::call::{Address, mismatch, refusal};
+use crate::keys::key_of;
+use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order, Place};
+use crate::number::{DataType, Element, Number, Scalar};
+use crate::table::Vendor;
+
+/// Elements whose products are elements of type `C`.
+///
+/// | inputs | results | scalars, and the sums |
+/// |---|---|---|
+/// | `f32`, `f64`, `Complex<f32>`, `Complex<f64>` | the same | the same |
+/// | `f16`, `bf16` | the same, or `f32` | `f32` |
+/// | `i8` | `i32` | `i32` |
+pub trait Product<C>: Element {
+    /// The type of `alpha` and `beta`.
+    type Scalar: Number;
+
+    /// Checks a product and enqueues it.
+    #[doc(hidden)]
+    fn multiply(
+        stream: &Stream,
+        options: Gemm<'_, Self::Scalar>,
+        a: MatrixView<'_, Self>,
+        b: MatrixView<'_, Self>,
+        c: MatrixViewMut<'_, C>,
+    ) -> Result<()>;
+}
+
+macro_rules! products {
+    ($($input:ty => $output:ty, $scalar:ty, $compute:ident;)*) => {$(
+        impl Product<$output> for $input {
+            type Scalar = $scalar;
+
+            #[track_caller]
+            fn multiply(
+                stream: &Stream,
+                options: Gemm<'_, $scalar>,
+                a: MatrixView<'_, Self>,
+                b: MatrixView<'_, Self>,
+                c: MatrixViewMut<'_, $output>,
+            ) -> Result<()> {
+                multiply::<$input, $output, $scalar>(stream, compute::$compute, options, a, b, c)
+            }
+        }
+    )*};
+}
+products! {
+    f32 => f32, f32, F32;
+    f64 => f64, f64, F64;
+    Complex<f32> => Complex<f32>, Complex<f32>, F32;
+    Complex<f64> => Complex<f64>, Complex<f64>, F64;
+    f16 => f16, f32, F32;
+    f16 => f32, f32, F32;
+    bf16 => bf16, f32, F32;
+    bf16 => f32, f32, F32;
+    i8 => i32, i32, I32;
+}
+
+#[track_caller]
+fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
+    stream: &Stream,
+    full: u32,
+    options: Gemm<'_, S>,
+    a: MatrixView<'_, A>,
+    b: MatrixView<'_, A>,
+    c: MatrixViewMut<'_, C>,
+) -> Result<()> {
+    check_shapes(a.place(), b.place(), c.place())?;
+    let compute = computed(full, options.compute, A::TYPE, C::TYPE)?;
+    for scalar in [options.alpha, options.beta] {
+        if let Scalar::Device(view) = scalar
+            && view.len() != 1
+        {
+            let text = format!("a scalar in a view of {} elements: give a view of one", view.len());
+            return Err(mismatch("gemm", text));
+        }
+    }
+    if c.place().is_empty() {
+        return Ok(());
+    }
+    match Library::of(stream)? {
+        None => on_cpu(stream, options, a, b, c),
+        Some(library) => on_library(stream, &library, compute, options, a, b, c),
+    }
+}
+
+#[track_caller]
+fn check_shapes(a: Place, b: Place, c: Place) -> Result<()> {
+    let fits = a.columns == b.rows && a.rows == c.rows && b.columns == c.columns;
+    if !fits {
+        let text = format!(
+            "a product of {}×{} and {}×{} in a matrix of {}×{}: give m×k and k×n for m×n",
+            a.rows, a.columns, b.rows, b.columns, c.rows, c.columns
+        );
+        return Err(mismatch("gemm", text));
+    }
+    if [a.batch, b.batch].into_iter().all(|batch| batch == c.batch || batch == 1) {
+        return Ok(());
+    }
+    let text = format!(
+        "products of batches of {} and {} matrices in a batch of {}: give each input as many as the result, or one for all",
+        a.batch, b.batch, c.batch
+    );
+    Err(mismatch("gemm", text))
+}
+
+/// Returns the way to compute by the library's number.
+#[track_caller]
+fn computed(full: u32, wanted: Compute, input: DataType, output: DataType) -> Result<u32> {
+    match (wanted, input, output) {
+        (Compute::Full, ..) => Ok(full),
+        (Compute::Tf32, DataType::F32 | DataType::C32, _) => Ok(compute::TF32),
+        (Compute::F16, DataType::F16, DataType::F16) => Ok(compute::F16),
+        _ => Err(refusal(
+            ErrorKind::InvalidArgument,
+            "gemm",
+            format!(
+                "`Compute::{wanted:?}` is not for products of {input:?} in {output:?}; see `Compute` for what it takes"
+            ),
+        )),
+    }
+}
+
+/// Returns the distance from one matrix to the next, or 0 if there is one for all.
+fn step(place: Place) -> usize {
+    if place.batch == 1 { 0 } else { place.stride }
+}
+
+#[track_caller]
+fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
+    stream: &Stream,
+    options: Gemm<'_, S>,
+    a: MatrixView<'_, A>,
+    b: MatrixView<'_, A>,
+    c: MatrixViewMut<'_, C>,
+) -> Result<()> {
+    fn operand<T: Plain>(place: Place, memory: View<'_, T>) -> cpu::Operand {
+        let (row, column) = place.steps();
+        cpu::Operand { address: Address(memory.as_raw().0), row, column, matrix: step(place) }
+    }
+    let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
+    let mut c = c.into_memory();
+    let product = cpu::Job {
+        m: c_place.rows,
+        n: c_place.columns,
+        k: a_place.columns,
+        batch: c_place.batch,
+        a: operand(a_place, a.memory()),
+        b: operand(b_place, b.memory()),
+        c: operand(c_place, c.view()),
+        alpha: cpu::Factor::from(options.alpha),
+        beta: cpu::Factor::from(options.beta),
+    };
+    let (a, b, scalars) = (a.memory(), b.memory(), [options.alpha, options.beta]);
+    let mut memory: SmallVec<[Arg<'_>; 5]> = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
+    memory.extend(scalars.iter().filter_map(|scalar| match scalar {
+        Scalar::Host(_) => None,
+        Scalar::Device(view) => Some(Arg::read(view)),
+    }));
+    let tiles = cpu::Tiles::of(&product, stream.device().info().multiprocessors);
+    // SAFETY: the parts read `a`, `b` and the scalars, and write `c`, each its own tiles. The addresses are those of `memory`,
+    // and the matrices are within it.
+    unsafe {
+        stream.external_parallel("gemm", &memory[..], tiles.parts(), move |part, ()| {
+            tiles.run::<A, C, S>(&product, part);
+        })
+    }
+}
+
+/// What decides, with the memory, what a library enqueues for a product. All matrices have contiguous columns, as the libraries
+/// want them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Call {
+    transposed: [bool; 2],
+    /// m, n and k.
+    size: [usize; 3],
+    leading: [usize; 3],
+    stride: [usize; 3],
+    batch: usize,
+    types: [DataType; 2],
+    compute: u32,
+    /// The bytes of `alpha` and `beta`, if the host knows them.
+    scalars: [Option<[u8; 16]>; 2],
+}
+
+#[track_caller]
+fn on_library<A: Element, C: Element, S: Number>(
+    stream: &Stream,
+    library: &Library,
+    compute: u32,
+    options: Gemm<'_, S>,
+    a: MatrixView<'_, A>,
+    b: MatrixView<'_, A>,
+    c: MatrixViewMut<'_, C>,
+) -> Result<()> {
+    // If the rows of `c` are contiguous, we compute its transpose, the product of the transposed inputs in the other order.
+    let (a, b, c) = if c.place().order == Order::RowMajor { (b.t(), a.t(), c.t()) } else { (a, b, c) };
+    let room = [aligned(stream, library, &a)?, aligned(stream, library, &b)?];
+    let (a, b) = (room[0].view(a)?, room[1].view(b)?);
+
+    let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
+    let mut c = c.into_memory();
+    // If only one of the scalars is on the device, the other one goes there too, because a library reads both at one side.
+    let scalars = [options.alpha, options.beta];
+    let mode = if scalars.iter().any(|scalar| matches!(scalar, Scalar::Device(_))) {
+        PointerMode::Device
+    } else {
+        PointerMode::Host
+    };
+    if mode == PointerMode::Device && compute == compute::F16 {
+        let text = "`Compute::F16` takes scalars in `f16`, which views of `f32` are not; give scalars that the host knows";
+        return Err(refusal(ErrorKind::InvalidArgument, "gemm", text.to_owned()));
+    }
+    let mut uploaded = [const { None::<Buffer<S>> }; 2];
+    for (scalar, uploaded) in scalars.iter().zip(&mut uploaded) {
+        if let (Scalar::Host(value), PointerMode::Device) = (scalar, mode) {
+            *uploaded = Some(stream.full(1, *value)?);
+        }
+    }
+    let views = [0, 1].map(|at| match (scalars[at], &uploaded[at]) {
+        (Scalar::Device(view), _) => Some(view),
+        (Scalar::Host(_), Some(buffer)) => Some(buffer.view()),
+        (Scalar::Host(_), None) => None,
+    });
+    let call = Call {
+        transposed: [a_place.order == Order::RowMajor, b_place.order == Order::RowMajor],
+        size: [c_place.rows, c_place.columns, a_place.columns],
+        leading: [a_place, b_place, c_place].map(|place| place.leading.max(1)),
+        stride: [a_place, b_place, c_place].map(step),
+        batch: c_place.batch,
+        types: [A::TYPE, C::TYPE],
+        compute,
+        scalars: scalars.map(|scalar| match scalar {
+            Scalar::Host(value) => Some(bytes_of(value, compute)),
+            Scalar::Device(_) => None,
+        }),
+    };
+    let mut workspace = stream.alloc::<u8>(library.workspace)?;
+    let addresses = [a.memory().as_raw().0, b.memory().as_raw().0].map(Address);
+    let (to, work) = (Address(c.view().as_raw().0), Address(workspace.as_raw().0));
+    let at = views.map(|view| view.map(|view| Address(view.as_raw().0)));
+    let key = key_of(stream, call)?;
+
+    let (a, b) = (a.memory(), b.memory());
+    let mut memory: SmallVec<[Arg<'_>; 6]> =
+        smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c), Arg::write(&mut workspace)];
+    memory.extend(views.iter().flatten().map(|view| Arg::read(view)));
+    // SAFETY: the product goes to the stream that we are given, reads `a`, `b` and the scalars, and writes `c` and the workspace.
+    // The handle lives as long as the device, and the call depends on nothing but `call` and the memory.
+    unsafe {
+        stream.external_keyed("gemm", &memory[..], key, |raw, ()| {
+            let state = library.begin(raw, work, mode)?;
+            call.make(library, state.handle, addresses, to, at)
+        })
+    }
+}
+
+impl Call {
+    /// Calls the library.
+    ///
+    /// # Safety
+    /// The handle is set up, and the addresses are those of the matrices.
+    unsafe fn make(
+        &self,
+        library: &Library,
+        handle: *mut c_void,
+        [a, b]: [Address; 2],
+        c: Address,
+        at: [Option<Address>; 2],
+    ) -> Result<()> {
+        let (api, settings) = (library.api, library.api.settings());
+        let [op_a, op_b] =
+            self.transposed.map(|transposed| if transposed { settings.transposed } else { settings.plain });
+        let [input, output] = self.types.map(|number| number as u32);
+        let scalar = |index: usize| match (at[index], &self.scalars[index]) {
+            (Some(address), _) => address.read::<c_void>(),
+            (None, Some(bytes)) => bytes.as_ptr().cast(),
+            (None, None) => std::ptr::null(),
+        };
+        let (alpha, beta) = (scalar(0), scalar(1));
+        let (a, b, c) = (a.read(), b.read(), c.write());
+        let (compute, default) = (api.compute(self.compute), settings.default);
+        let [sa, sb, sc] = self.stride.map(|stride| stride as c_longlong);
+        // SAFETY: by this function's contract; scalars of the host are read before the call returns.
+        unsafe {
+            if let (Some([m, n, k]), Some([la, lb, lc]), Some([batch])) =
+                (small(self.size), small(self.leading), small([self.batch]))
+            {
+                if batch == 1 {
+                    return api.gemm(
+                        handle, op_a, op_b, m, n, k, alpha, a, input, la, b, input, lb, beta, c, output, lc,
+                        compute, default,
+                    );
+                }
+                return api.gemm_batched(
+                    handle, op_a, op_b, m, n, k, alpha, a, input, la, sa, b, input, lb, sb, beta, c, output,
+                    lc, sc, batch, compute, default,
+                );
+            }
+            let [m, n, k] = self.size.map(|size| size as i64);
+            let [la, lb, lc] = self.leading.map(|leading| leading as i64);
+            api.gemm_batched_64(
+                handle,
+                op_a,
+                op_b,
+                m,
+                n,
+                k,
+                alpha,
+                a,
+                input,
+                la,
+                sa,
+                b,
+                input,
+                lb,
+                sb,
+                beta,
+                c,
+                output,
+                lc,
+                sc,
+                self.batch as i64,
+                compute,
+                default,
+            )
+        }
+    }
+}
+
+/// Returns the numbers as a C `int`, if they all fit.
+fn small<const N: usize>(numbers: [usize; N]) -> Option<[c_int; N]> {
+    let mut small = [0; N];
+    for (small, number) in small.iter_mut().zip(numbers) {
+        *small = number.try_into().ok()?;
+    }
+    Some(small)
+}
+
+/// Returns a scalar's bytes in the type that the library reads: `f16` if it sums in `f16`, otherwise the scalar's own.
+fn bytes_of<S: Number>(value: S, compute: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let own = bytemuck::bytes_of(&value);
+    bytes[..own.len()].copy_from_slice(own);
+    if compute == compute::F16
+        && let Ok(value) = bytemuck::try_cast::<S, f32>(value)
+    {
+        bytes[..2].copy_from_slice(&f16::from_f32(value).to_ne_bytes());
+    }
+    bytes
+}
+
+/// Room for a copy of an input, if the library cannot read it where it is.
+struct Room<T: Plain>(Option<(Buffer<T>, Layout)>);
+
+impl<T: Plain> Room<T> {
+    fn view<'a>(&'a self, matrix: MatrixView<'a, T>) -> Result<MatrixView<'a, T>> {
+        match &self.0 {
+            Some((buffer, layout)) => MatrixView::with_layout(buffer, *layout),
+            None => Ok(matrix),
+        }
+    }
+}
+
+/// cuBLAS takes `i8` only if addresses and leading dimensions are multiples of 4. If they are not, copies the matrix to where
+/// they are.
+fn aligned<T: Element>(stream: &Stream, library: &Library, matrix: &MatrixView<'_, T>) -> Result<Room<T>> {
+    const UNIT: usize = 4;
+    let place = matrix.place();
+    let is_aligned = [matrix.memory().as_raw().0, place.leading, step(place)].iter().all(|n| n % UNIT == 0);
+    if library.api.vendor != Vendor::Nvidia || T::TYPE != DataType::I8 || is_aligned || place.is_empty() {
+        return Ok(Room(None));
+    }
+    let (lines, width) = place.lines();
+    let leading = width.next_multiple_of(UNIT);
+    let stride = lines * leading;
+    let mut copy = stream.alloc::<T>(place.batch * stride)?;
+    for index in 0..place.batch {
+        let source = matrix.matrix(index)?.memory();
+        let mut target = copy.slice_mut(index * stride..(index + 1) * stride)?;
+        let (from, to) = (Pitched::new_2d(place.leading), Pitched::new_2d(leading));
+        stream.copy_box(&source, from, &mut target, to, [width, lines, 1])?;
+    }
+    let layout = Layout::new(place.rows, place.columns).order(place.order).leading(leading);
+    Ok(Room(Some((copy, layout.batch(place.batch).stride(stride)))))
+}
