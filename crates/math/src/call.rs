@@ -22,6 +22,8 @@ use gpustream::{CallSite, Device, Error, ErrorKind, Result};
 pub fn prepare(device: &Device) -> Result<()> {
     #[cfg(feature = "blas")]
     crate::blas::prepare(device)?;
+    #[cfg(feature = "fft")]
+    crate::fft::prepare(device)?;
     let _ = device;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Matrix products and other vendor mathematics on [`gpustream`]'s streams: the same calls on CUDA (cuBLAS), HIP (hipBLAS) and
-//! the CPU device.
+//! Matrix products and Fourier transforms on [`gpustream`]'s streams: the same calls on CUDA (cuBLAS, cuFFT), HIP (hipBLAS, hipFFT)
+//! and the CPU device.
 //!
 //! The routines are methods of a stream. Bring them into scope with the [prelude]:
 //!
@@ -23,25 +23,32 @@
 //! Workspace comes from the device's pool, in each call. So two streams never share it, and the vendor's library
 //! allocates nothing.
 //!
-//! | device | BLAS |
-//! |---|---|
-//! | CUDA | cuBLAS 11 or later |
-//! | HIP | hipBLAS 2 (ROCm 6.0) or later |
-//! | CPU | the crate `gemm`, in tiles on the device's workers |
+//! | device | [`Blas`](blas::Blas) | [`Fft`](fft::Fft) |
+//! |---|---|---|
+//! | CUDA | cuBLAS 11 or later | cuFFT 10 or later |
+//! | HIP | hipBLAS 2 (ROCm 6.0) or later | hipFFT |
+//! | CPU | the crate `gemm`, in tiles on the device's workers | the crates `rustfft` and `realfft`, in lines on the device's workers |
 //!
 //! We look for the libraries where the dynamic linker does, then in the toolkits' usual folders, and in the active Python
-//! environment, whose packages (`nvidia-cublas`) have them too. The variables `GPUSTREAM_CUBLAS_LIBRARY` and
-//! `GPUSTREAM_HIPBLAS_LIBRARY` name a file instead. If there is none, a call fails with
+//! environment, whose packages (`nvidia-cublas`, `nvidia-cufft`) have them too. The variables `GPUSTREAM_CUBLAS_LIBRARY`,
+//! `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and `GPUSTREAM_HIPFFT_LIBRARY` name a file instead. If there is none, a call fails with
 //! [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
 //!
 //! # Features
 //!
-//! `blas` is the matrix routines. It is on by default.
+//! `blas` is the matrix routines, `fft` the transforms. Both are on by default.
 #![warn(clippy::missing_errors_doc)]
+// Each family uses a part of what they share.
+#![cfg_attr(
+    not(all(feature = "blas", feature = "fft")),
+    allow(dead_code, unreachable_pub, unused_imports, unused_macros)
+)]
 
 #[cfg(feature = "blas")]
 pub mod blas;
 mod call;
+#[cfg(feature = "fft")]
+pub mod fft;
 mod keys;
 mod library;
 mod matrix;
@@ -57,6 +64,8 @@ pub use number::{Number, Scalar};
 pub mod prelude {
     #[cfg(feature = "blas")]
     pub use crate::blas::{Blas, Compute, Gemm};
+    #[cfg(feature = "fft")]
+    pub use crate::fft::{Direction, Fft, FftShape, Spacing};
     pub use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order};
     pub use crate::number::Scalar;
 }

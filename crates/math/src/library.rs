@@ -58,18 +58,20 @@ impl VendorLibrary {
     }
 
     fn not_found(&self, tried: &[String]) -> String {
-        let Self { name, variable, install, file, .. } = self;
-        // The linker has nothing to say about names that do not exist, so those lines are all alike.
-        let absent = format!("{file}.");
-        let telling: Vec<_> =
-            tried.iter().filter(|line| !line.starts_with(&absent)).map(String::as_str).collect();
+        let Self { name, variable, install, .. } = self;
+        // Most names do not exist, and of those the linker only says so.
+        let telling: Vec<_> = tried
+            .iter()
+            .map(String::as_str)
+            .filter(|line| !line.contains("No such file or directory"))
+            .collect();
         let seen =
             if telling.is_empty() { String::new() } else { format!("; tried: {}", telling.join("; ")) };
         format!("{name} could not be opened: {install}, or set {variable} to its file{seen}")
     }
 }
 
-/// Returns the folders of the CUDA toolkits, and of NVIDIA's Python packages. `package` is what the package of this library
+/// Returns the folders of the CUDA toolkits and of the Python packages from NVIDIA. `package` is what the package of this library
 /// calls its folder before CUDA 13, which has one folder for all.
 pub(crate) fn cuda_folders(package: &str) -> Vec<PathBuf> {
     let named = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(environment::trusted);
@@ -81,7 +83,7 @@ pub(crate) fn cuda_folders(package: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the folders of ROCm, and of AMD's Python packages.
+/// Returns the folders of ROCm and of the Python packages from AMD.
 pub(crate) fn rocm_folders() -> Vec<PathBuf> {
     let named = ["ROCM_PATH", "ROCM_HOME", "HIP_PATH"].into_iter().filter_map(environment::trusted);
     let roots = named.map(PathBuf::from).chain(["/opt/rocm".into()]);

@@ -59,7 +59,7 @@ impl<S: Number> From<S> for Scalar<'_, S> {
     }
 }
 
-/// The type of a matrix's elements, as the vendors' libraries number them (`cudaDataType`, `hipDataType`).
+/// A type of elements, by the number that the vendors' libraries have for it (`cudaDataType`, `hipDataType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DataType {
     F32 = 0,

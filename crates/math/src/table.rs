@@ -84,6 +84,12 @@ macro_rules! vendor_functions {
                 (table, missing)
             }
 
+            /// Returns the library's words for a status, if it has any.
+            fn words(&self, status: u32) -> Option<String> {
+                // SAFETY: the function takes any number and returns a static string.
+                self.text.and_then(|words| unsafe { gpustream::hal::driver::text(words(status)) })
+            }
+
             $( $crate::table::vendor_functions! { @method $name: $cuda | $hip ($($arg: $ty),*) } )*
             $( $crate::table::vendor_functions! { @method $more: $more_cuda | $more_hip ($($more_arg: $more_ty),*) } )*
         }
@@ -146,7 +152,9 @@ pub(crate) mod proof {
     impl<T> Same<*mut *mut T> for *mut *mut c_void {}
     impl<T> Same<*const *const T> for *const *const c_void {}
     impl<T> Same<*const *mut T> for *const *mut c_void {}
-    impl Same<*mut i32> for *mut i32 {}
+    impl Same<Self> for *mut i32 {}
+    impl Same<Self> for *mut i64 {}
+    impl Same<Self> for *mut usize {}
 
     /// Stands for handing an argument over. Never called.
     pub(crate) fn pass<A: Same<B>, B>(_: A) -> B {

@@ -37,7 +37,7 @@ impl Operand {
     }
 }
 
-/// A scalar: a value, or where it will be.
+/// A scalar: a value, or the address of one that comes later.
 #[derive(Clone, Copy)]
 pub(super) enum Factor<S> {
     Value(S),
@@ -258,7 +258,7 @@ trait Rounded<S>: Element {
     /// Returns the element for a sum. `old` is `None` if the old element is not read.
     fn round(sum: Self::Sum, alpha: S, beta: S, old: Option<Self>) -> Self;
 
-    /// The place where a worker keeps its sums.
+    /// Lends the sums that a worker keeps between tiles.
     fn with_sums(work: impl FnOnce(&mut Vec<Self::Sum>));
 }
 

@@ -361,7 +361,7 @@ fn bytes_of<S: Number>(value: S, compute: u32) -> [u8; 16] {
     bytes
 }
 
-/// Room for a copy of an input, if the library cannot read it where it is.
+/// Room for a copy of an input that the library cannot read in its own place.
 struct Room<T: Plain>(Option<(Buffer<T>, Layout)>);
 
 impl<T: Plain> Room<T> {

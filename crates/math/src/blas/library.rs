@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gpustream::hal::RawStream;
-use gpustream::hal::driver::{list_missing, text};
+use gpustream::hal::driver::list_missing;
 use gpustream::hal::library::{file_of, symbol};
 use gpustream::{Device, Error, ErrorKind, Result, Stream};
 
@@ -167,9 +167,7 @@ impl Api {
             (Vendor::Nvidia, 8 | 15) | (Vendor::Amd, 7 | 8) => ErrorKind::Unsupported,
             _ => ErrorKind::External,
         };
-        // SAFETY: the function takes any number and returns a static string.
-        let words = self.text.and_then(|words| unsafe { text(words(status)) });
-        let words = words.unwrap_or_else(|| format!("status {status}"));
+        let words = self.words(status).unwrap_or_else(|| format!("status {status}"));
         Error::new(kind, words).with_backend(product).with_call(function, i64::from(status))
     }
 }
@@ -265,7 +263,7 @@ impl Library {
         workspace: Address,
         mode: PointerMode,
     ) -> Result<MutexGuard<'_, State>> {
-        // A panic in the middle of a call leaves nothing behind that the next call would mind.
+        // If a call panicked, the next one sets everything up again.
         let mut state = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the handle is alive, and the stream and the workspace too, by this function's contract.
         unsafe {
