@@ -5,6 +5,7 @@
 mod fft;
 mod gemm;
 mod numbers;
+mod routines;
 
 fn main() {
     conformance::main();

@@ -21,7 +21,7 @@ pub(crate) fn prepare(device: &Device) -> Result<()> {
     library::prepare(device)
 }
 
-/// The sign of a transform's exponent.
+/// The sign in the exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Element `k` of the result is the sum of `x[j] exp(-2πi j k / n)`.
@@ -67,7 +67,7 @@ pub trait Fft {
         y: &mut (impl AsViewMut<Complex<T>> + ?Sized),
     ) -> Result<()>;
 
-    /// Transforms complex numbers where they are. Only the input's spacing of the shape counts. Does not block, except to make a
+    /// Transforms complex numbers in place. Only the input's spacing of the shape counts. Does not block, except to make a
     /// plan.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ pub trait Fft {
         y: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()>;
 
-    /// Transforms real numbers forward where they are. The rows of the last dimension are padded to `2 (n / 2 + 1)` real
+    /// Transforms real numbers forward, in place. The rows of the last dimension are padded to `2 (n / 2 + 1)` real
     /// numbers, which become `n / 2 + 1` complex ones. The shape's spacings do not count. Does not block, except to make a plan.
     ///
     /// ```
@@ -150,7 +150,7 @@ pub trait Fft {
         x: &mut (impl AsViewMut<T> + ?Sized),
     ) -> Result<()>;
 
-    /// Transforms back where they are what [`fft_real_in_place`](Self::fft_real_in_place) gave. Does not block, except to make a
+    /// Transforms back, in place, what [`fft_real_in_place`](Self::fft_real_in_place) gave. Does not block, except to make a
     /// plan.
     ///
     /// # Errors

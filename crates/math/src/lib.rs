@@ -54,18 +54,21 @@ mod library;
 mod matrix;
 mod number;
 mod table;
+mod vector;
 
 pub use call::prepare;
 pub use matrix::{Layout, MatrixView, MatrixViewMut, Order};
 pub use num_complex::Complex;
 pub use number::{Number, Scalar};
+pub use vector::{VectorView, VectorViewMut};
 
 /// Everything that you need to call the routines on a stream.
 pub mod prelude {
     #[cfg(feature = "blas")]
-    pub use crate::blas::{Blas, Compute, Gemm};
+    pub use crate::blas::{Blas, Compute, Diagonal, Gemm, Triangle};
     #[cfg(feature = "fft")]
     pub use crate::fft::{Direction, Fft, FftShape, Spacing};
     pub use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order};
     pub use crate::number::Scalar;
+    pub use crate::vector::{VectorView, VectorViewMut};
 }

@@ -283,11 +283,13 @@ impl<'a, T: Plain> MatrixView<'a, T> {
     /// [`ErrorKind::InvalidArgument`] if the layout's lines overlap; [`ErrorKind::ArgumentMismatch`] if the memory is too short.
     #[track_caller]
     pub fn with_layout(memory: &'a (impl AsView<T> + ?Sized), layout: Layout) -> Result<Self> {
-        named("matrix", || {
-            let (memory, place) = (memory.view(), layout.place()?);
-            place.check_len(memory.len())?;
-            Ok(Self { memory: memory.slice(..place.span())?, place })
-        })
+        named("matrix", || Self::of_view(memory.view(), layout))
+    }
+
+    pub(crate) fn of_view(memory: View<'a, T>, layout: Layout) -> Result<Self> {
+        let place = layout.place()?;
+        place.check_len(memory.len())?;
+        Ok(Self { memory: memory.slice(..place.span())?, place })
     }
 
     /// Returns the number of rows.
@@ -363,6 +365,11 @@ impl<'a, T: Plain> MatrixView<'a, T> {
             let (start, place) = self.place.matrix(index)?;
             Ok(Self { memory: self.memory.slice(start..start + place.span())?, place })
         })
+    }
+
+    /// Returns the only matrix, or the first of a batch.
+    pub(crate) fn first(&self) -> Result<Self> {
+        if self.batch() == 1 { Ok(*self) } else { self.matrix(0) }
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -475,6 +482,11 @@ impl<'a, T: Plain> MatrixViewMut<'a, T> {
             let (start, place) = self.place.matrix(index)?;
             Ok(Self { memory: self.memory.slice_mut(start..start + place.span())?, place })
         })
+    }
+
+    /// Returns the only matrix, or the first of a batch.
+    pub(crate) fn first(self) -> Result<Self> {
+        if self.batch() == 1 { Ok(self) } else { self.matrix(0) }
     }
 
     /// Returns the memory from the first element to the last.

@@ -30,7 +30,7 @@ impl Operand {
     ///
     /// # Safety
     /// The matrix has elements of type `T` before or at that place.
-    unsafe fn at<T>(&self, matrix: usize, row: usize, column: usize) -> *mut T {
+    pub(super) unsafe fn at<T>(&self, matrix: usize, row: usize, column: usize) -> *mut T {
         let index = matrix * self.matrix + row * self.row + column * self.column;
         // SAFETY: by this function's contract.
         unsafe { self.address.write::<T>().add(index) }
@@ -56,7 +56,7 @@ impl<S: Number> From<Scalar<'_, S>> for Factor<S> {
 impl<S: Number> Factor<S> {
     /// # Safety
     /// If it is an address, the scalar has been written there.
-    unsafe fn get(self) -> S {
+    pub(super) unsafe fn get(self) -> S {
         match self {
             Self::Value(value) => value,
             // SAFETY: by this function's contract.
@@ -138,7 +138,7 @@ impl Tiles {
 
 /// Elements that the CPU device can multiply.
 #[doc(hidden)]
-pub(crate) trait Multiply<C, S>: Element {
+pub trait Multiply<C, S>: Element {
     /// Computes one tile of one matrix.
     ///
     /// # Safety
@@ -189,7 +189,7 @@ by_crate!(f32, f64, Complex<f32>, Complex<f64>);
 ///
 /// # Safety
 /// The matrices are there, and nothing else uses `c`.
-unsafe fn multiply_tile<T: Number>(
+pub(super) unsafe fn multiply_tile<T: Number>(
     (m, n, k): (usize, usize, usize),
     (c, c_row, c_column): (*mut T, usize, usize),
     (a, a_row, a_column): (*const T, usize, usize),

@@ -1,16 +1,17 @@
 //! Checks a product and enqueues it: on the vendor's library, or in tiles on the CPU device's workers.
 
-use std::ffi::{c_int, c_longlong, c_void};
+use std::ffi::{c_longlong, c_void};
 
 use gpustream::half::{bf16, f16};
-use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Plain, Result, Stream, View, bytemuck};
+use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Plain, Result, Stream, View};
 use num_complex::Complex;
 use smallvec::{SmallVec, smallvec};
 
-use super::library::{Library, PointerMode, compute};
+use super::call::{Scalars, check_scalars, enqueue, small};
+use super::field::Field;
+use super::library::{Library, compute};
 use super::{Compute, Gemm, cpu};
 use crate::call::{Address, mismatch, refusal};
-use crate::keys::key_of;
 use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order, Place};
 use crate::number::{DataType, Element, Number, Scalar};
 use crate::table::Vendor;
@@ -67,6 +68,23 @@ products! {
     i8 => i32, i32, I32;
 }
 
+/// A product that another routine needs on the CPU device, or if the library would do nothing.
+#[track_caller]
+pub(super) fn multiply_labelled<T: Field>(
+    stream: &Stream,
+    label: &'static str,
+    options: Gemm<'_, T>,
+    a: MatrixView<'_, T>,
+    b: MatrixView<'_, T>,
+    c: MatrixViewMut<'_, T>,
+) -> Result<()> {
+    let full = if matches!(T::TYPE, DataType::F64 | DataType::C64) { compute::F64 } else { compute::F32 };
+    match Library::of(stream)? {
+        None => on_cpu(stream, label, options, a, b, c),
+        Some(library) => on_library(stream, label, &library, full, options, a, b, c),
+    }
+}
+
 #[track_caller]
 fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     stream: &Stream,
@@ -78,20 +96,13 @@ fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
 ) -> Result<()> {
     check_shapes(a.place(), b.place(), c.place())?;
     let compute = computed(full, options.compute, A::TYPE, C::TYPE)?;
-    for scalar in [options.alpha, options.beta] {
-        if let Scalar::Device(view) = scalar
-            && view.len() != 1
-        {
-            let text = format!("a scalar in a view of {} elements: give a view of one", view.len());
-            return Err(mismatch("gemm", text));
-        }
-    }
+    check_scalars("gemm", &[options.alpha, options.beta])?;
     if c.place().is_empty() {
         return Ok(());
     }
     match Library::of(stream)? {
-        None => on_cpu(stream, options, a, b, c),
-        Some(library) => on_library(stream, &library, compute, options, a, b, c),
+        None => on_cpu(stream, "gemm", options, a, b, c),
+        Some(library) => on_library(stream, "gemm", &library, compute, options, a, b, c),
     }
 }
 
@@ -140,6 +151,7 @@ fn step(place: Place) -> usize {
 #[track_caller]
 fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     stream: &Stream,
+    label: &'static str,
     options: Gemm<'_, S>,
     a: MatrixView<'_, A>,
     b: MatrixView<'_, A>,
@@ -172,7 +184,7 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     // SAFETY: the parts read `a`, `b` and the scalars, and write `c`, each its own tiles. The addresses are those of `memory`,
     // and the matrices are within it.
     unsafe {
-        stream.external_parallel("gemm", &memory[..], tiles.parts(), move |part, ()| {
+        stream.external_parallel(label, &memory[..], tiles.parts(), move |part, ()| {
             tiles.run::<A, C, S>(&product, part);
         })
     }
@@ -190,13 +202,12 @@ struct Call {
     batch: usize,
     types: [DataType; 2],
     compute: u32,
-    /// The bytes of `alpha` and `beta`, if the host knows them.
-    scalars: [Option<[u8; 16]>; 2],
 }
 
 #[track_caller]
 fn on_library<A: Element, C: Element, S: Number>(
     stream: &Stream,
+    label: &'static str,
     library: &Library,
     compute: u32,
     options: Gemm<'_, S>,
@@ -211,28 +222,6 @@ fn on_library<A: Element, C: Element, S: Number>(
 
     let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
     let mut c = c.into_memory();
-    // If only one of the scalars is on the device, the other one goes there too, because a library reads both at one side.
-    let scalars = [options.alpha, options.beta];
-    let mode = if scalars.iter().any(|scalar| matches!(scalar, Scalar::Device(_))) {
-        PointerMode::Device
-    } else {
-        PointerMode::Host
-    };
-    if mode == PointerMode::Device && compute == compute::F16 {
-        let text = "`Compute::F16` takes scalars in `f16`, which views of `f32` are not; give scalars that the host knows";
-        return Err(refusal(ErrorKind::InvalidArgument, "gemm", text.to_owned()));
-    }
-    let mut uploaded = [const { None::<Buffer<S>> }; 2];
-    for (scalar, uploaded) in scalars.iter().zip(&mut uploaded) {
-        if let (Scalar::Host(value), PointerMode::Device) = (scalar, mode) {
-            *uploaded = Some(stream.full(1, *value)?);
-        }
-    }
-    let views = [0, 1].map(|at| match (scalars[at], &uploaded[at]) {
-        (Scalar::Device(view), _) => Some(view),
-        (Scalar::Host(_), Some(buffer)) => Some(buffer.view()),
-        (Scalar::Host(_), None) => None,
-    });
     let call = Call {
         transposed: [a_place.order == Order::RowMajor, b_place.order == Order::RowMajor],
         size: [c_place.rows, c_place.columns, a_place.columns],
@@ -241,27 +230,17 @@ fn on_library<A: Element, C: Element, S: Number>(
         batch: c_place.batch,
         types: [A::TYPE, C::TYPE],
         compute,
-        scalars: scalars.map(|scalar| match scalar {
-            Scalar::Host(value) => Some(bytes_of(value, compute)),
-            Scalar::Device(_) => None,
-        }),
     };
-    let mut workspace = stream.alloc::<u8>(library.workspace)?;
-    let addresses = [a.memory().as_raw().0, b.memory().as_raw().0].map(Address);
-    let (to, work) = (Address(c.view().as_raw().0), Address(workspace.as_raw().0));
-    let at = views.map(|view| view.map(|view| Address(view.as_raw().0)));
-    let key = key_of(stream, call)?;
-
+    let scalars = Scalars::new(stream, [options.alpha, options.beta])?;
+    let scalars = if compute == compute::F16 { scalars.in_f16()? } else { scalars };
     let (a, b) = (a.memory(), b.memory());
-    let mut memory: SmallVec<[Arg<'_>; 6]> =
-        smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c), Arg::write(&mut workspace)];
-    memory.extend(views.iter().flatten().map(|view| Arg::read(view)));
-    // SAFETY: the product goes to the stream that we are given, reads `a`, `b` and the scalars, and writes `c` and the workspace.
-    // The handle lives as long as the device, and the call depends on nothing but `call` and the memory.
+    let (from, to) = ([&a, &b].map(|view| Address(view.as_raw().0)), Address(c.view().as_raw().0));
+    let memory = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
+    // SAFETY: the product goes to the library's stream, reads `a`, `b` and the scalars, and writes `c`. It depends on nothing but
+    // `call` and that.
     unsafe {
-        stream.external_keyed("gemm", &memory[..], key, |raw, ()| {
-            let state = library.begin(raw, work, mode)?;
-            call.make(library, state.handle, addresses, to, at)
+        enqueue(stream, label, library, &scalars, call, memory, |state, at| {
+            call.make(library, state, from, to, at)
         })
     }
 }
@@ -270,25 +249,19 @@ impl Call {
     /// Calls the library.
     ///
     /// # Safety
-    /// The handle is set up, and the addresses are those of the matrices.
+    /// The handle is set up, and the addresses are those of the matrices and the scalars.
     unsafe fn make(
         &self,
         library: &Library,
         handle: *mut c_void,
         [a, b]: [Address; 2],
         c: Address,
-        at: [Option<Address>; 2],
+        [alpha, beta]: [*const c_void; 2],
     ) -> Result<()> {
         let (api, settings) = (library.api, library.api.settings());
         let [op_a, op_b] =
             self.transposed.map(|transposed| if transposed { settings.transposed } else { settings.plain });
         let [input, output] = self.types.map(|number| number as u32);
-        let scalar = |index: usize| match (at[index], &self.scalars[index]) {
-            (Some(address), _) => address.read::<c_void>(),
-            (None, Some(bytes)) => bytes.as_ptr().cast(),
-            (None, None) => std::ptr::null(),
-        };
-        let (alpha, beta) = (scalar(0), scalar(1));
         let (a, b, c) = (a.read(), b.read(), c.write());
         let (compute, default) = (api.compute(self.compute), settings.default);
         let [sa, sb, sc] = self.stride.map(|stride| stride as c_longlong);
@@ -339,28 +312,6 @@ impl Call {
     }
 }
 
-/// Returns the numbers as a C `int`, if they all fit.
-fn small<const N: usize>(numbers: [usize; N]) -> Option<[c_int; N]> {
-    let mut small = [0; N];
-    for (small, number) in small.iter_mut().zip(numbers) {
-        *small = number.try_into().ok()?;
-    }
-    Some(small)
-}
-
-/// Returns a scalar's bytes in the type that the library reads: `f16` if it sums in `f16`, otherwise the scalar's own.
-fn bytes_of<S: Number>(value: S, compute: u32) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    let own = bytemuck::bytes_of(&value);
-    bytes[..own.len()].copy_from_slice(own);
-    if compute == compute::F16
-        && let Ok(value) = bytemuck::try_cast::<S, f32>(value)
-    {
-        bytes[..2].copy_from_slice(&f16::from_f32(value).to_ne_bytes());
-    }
-    bytes
-}
-
 /// Room for a copy of an input that the library cannot read in its own place.
 struct Room<T: Plain>(Option<(Buffer<T>, Layout)>);
 
@@ -373,8 +324,8 @@ impl<T: Plain> Room<T> {
     }
 }
 
-/// cuBLAS takes `i8` only if addresses and leading dimensions are multiples of 4. If they are not, copies the matrix to where
-/// they are.
+/// cuBLAS takes `i8` only if addresses and leading dimensions are multiples of 4. If they are not, copies the matrix to
+/// aligned memory.
 fn aligned<T: Element>(stream: &Stream, library: &Library, matrix: &MatrixView<'_, T>) -> Result<Room<T>> {
     const UNIT: usize = 4;
     let place = matrix.place();

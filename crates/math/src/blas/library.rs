@@ -10,6 +10,7 @@ use gpustream::hal::driver::list_missing;
 use gpustream::hal::library::{file_of, symbol};
 use gpustream::{Device, Error, ErrorKind, Result, Stream};
 
+use super::typed::Typed;
 use crate::call::{Address, not_prepared};
 use crate::library::{Opened, VendorLibrary, cuda_folders, rocm_folders};
 use crate::table::{Vendor, vendor_functions};
@@ -32,7 +33,7 @@ const HIPBLAS: VendorLibrary = VendorLibrary {
     install: "install hipBLAS of ROCm 6.0 or later (package hipblas)",
 };
 
-type Handle = *mut c_void;
+pub(super) type Handle = *mut c_void;
 
 vendor_functions! {
     /// The functions of one BLAS library.
@@ -86,13 +87,42 @@ pub(super) mod compute {
 pub(super) struct Settings {
     pub(super) plain: u32,
     pub(super) transposed: u32,
+    /// The triangle of a matrix: upper and lower.
+    pub(super) upper: u32,
+    pub(super) lower: u32,
+    /// Whether the diagonal counts as ones.
+    pub(super) stored: u32,
+    pub(super) unit: u32,
+    /// The side of a triangular matrix.
+    pub(super) left: u32,
+    pub(super) right: u32,
     /// The algorithm of a product: the library chooses (`CUBLAS_GEMM_DEFAULT`).
     pub(super) default: u32,
 }
 
 /// The numbers of cuBLAS, and those of hipBLAS, which are rocBLAS's.
-const CUDA_SETTINGS: Settings = Settings { plain: 0, transposed: 1, default: u32::MAX };
-const HIP_SETTINGS: Settings = Settings { plain: 111, transposed: 112, default: 160 };
+const CUDA_SETTINGS: Settings = Settings {
+    plain: 0,
+    transposed: 1,
+    upper: 1,
+    lower: 0,
+    stored: 0,
+    unit: 1,
+    left: 0,
+    right: 1,
+    default: u32::MAX,
+};
+const HIP_SETTINGS: Settings = Settings {
+    plain: 111,
+    transposed: 112,
+    upper: 121,
+    lower: 122,
+    stored: 131,
+    unit: 132,
+    left: 141,
+    right: 142,
+    default: 160,
+};
 
 impl Api {
     pub(super) fn settings(&self) -> &'static Settings {
@@ -115,9 +145,9 @@ impl Api {
     }
 
     /// Returns the vendor's library. It is opened once, and stays open.
-    fn of(vendor: Vendor) -> Result<&'static Self> {
-        static NVIDIA: OnceLock<Result<Api>> = OnceLock::new();
-        static AMD: OnceLock<Result<Api>> = OnceLock::new();
+    fn of(vendor: Vendor) -> Result<&'static (Self, [Typed; 4])> {
+        static NVIDIA: OnceLock<Result<(Api, [Typed; 4])>> = OnceLock::new();
+        static AMD: OnceLock<Result<(Api, [Typed; 4])>> = OnceLock::new();
         let (opened, library) = match vendor {
             Vendor::Nvidia => (&NVIDIA, CUBLAS),
             Vendor::Amd => (&AMD, HIPBLAS),
@@ -125,7 +155,7 @@ impl Api {
         opened.get_or_init(|| Self::open(vendor, &library)).as_ref().map_err(Error::clone)
     }
 
-    fn open(vendor: Vendor, names: &VendorLibrary) -> Result<Self> {
+    fn open(vendor: Vendor, names: &VendorLibrary) -> Result<(Self, [Typed; 4])> {
         let Opened { library, name } = names.open()?;
         // SAFETY: it was opened as the vendor's BLAS, and is never closed.
         let (api, missing) = unsafe { Self::load(&library, vendor) };
@@ -147,29 +177,41 @@ impl Api {
                 None => return Err(unusable("its file's name does not tell the version".to_owned())),
             }
         }
-        Ok(api)
+        // SAFETY: as above.
+        Ok((api, unsafe { Typed::load(&library, vendor) }))
     }
 
     /// Returns the error for a status, or for a function that the library lacks.
     #[cold]
     fn failure(&self, function: &'static str, status: Option<u32>) -> Error {
-        let product = match self.vendor {
-            Vendor::Nvidia => "cublas",
-            Vendor::Amd => "hipblas",
-        };
-        let Some(status) = status else {
-            let message = format!("this library has no function {function}; install a newer version");
-            return Error::new(ErrorKind::Unsupported, message).with_backend(product);
-        };
-        let kind = match (self.vendor, status) {
-            (Vendor::Nvidia, 3) | (Vendor::Amd, 2) => ErrorKind::OutOfMemory,
-            (Vendor::Nvidia, 7) | (Vendor::Amd, 3) => ErrorKind::InvalidArgument,
-            (Vendor::Nvidia, 8 | 15) | (Vendor::Amd, 7 | 8) => ErrorKind::Unsupported,
-            _ => ErrorKind::External,
-        };
-        let words = self.words(status).unwrap_or_else(|| format!("status {status}"));
-        Error::new(kind, words).with_backend(product).with_call(function, i64::from(status))
+        failure(self.vendor, function, status, status.and_then(|status| self.words(status)))
     }
+}
+
+/// Returns the error for a status with the library's words for it, or for a function that the library lacks.
+#[cold]
+pub(super) fn failure(
+    vendor: Vendor,
+    function: &'static str,
+    status: Option<u32>,
+    words: Option<String>,
+) -> Error {
+    let product = match vendor {
+        Vendor::Nvidia => "cublas",
+        Vendor::Amd => "hipblas",
+    };
+    let Some(status) = status else {
+        let message = format!("this library has no function {function}; install a newer version");
+        return Error::new(ErrorKind::Unsupported, message).with_backend(product);
+    };
+    let kind = match (vendor, status) {
+        (Vendor::Nvidia, 3) | (Vendor::Amd, 2) => ErrorKind::OutOfMemory,
+        (Vendor::Nvidia, 7) | (Vendor::Amd, 3) => ErrorKind::InvalidArgument,
+        (Vendor::Nvidia, 8 | 15) | (Vendor::Amd, 7 | 8) => ErrorKind::Unsupported,
+        _ => ErrorKind::External,
+    };
+    let words = words.unwrap_or_else(|| format!("status {status}"));
+    Error::new(kind, words).with_backend(product).with_call(function, i64::from(status))
 }
 
 /// Returns the number after `.so` in the name of the file that a library's name leads to.
@@ -189,6 +231,8 @@ pub(super) enum PointerMode {
 /// A library with a handle for one device.
 pub(super) struct Library {
     pub(super) api: &'static Api,
+    /// The functions for `f32`, `f64`, `Complex<f32>` and `Complex<f64>`.
+    pub(super) typed: &'static [Typed; 4],
     handle: Mutex<State>,
     /// The bytes of workspace that a call gets.
     pub(super) workspace: usize,
@@ -236,7 +280,7 @@ impl Library {
     }
 
     fn open(device: &Device, vendor: Vendor) -> Result<Self> {
-        let api = Api::of(vendor)?;
+        let (api, typed) = Api::of(vendor)?;
         let mut handle = ptr::null_mut();
         let at = &raw mut handle;
         // The handle belongs to the context that is current, which inside an external operation is the device's.
@@ -249,7 +293,7 @@ impl Library {
             workspace: Address(usize::MAX),
             mode: PointerMode::Host,
         };
-        Ok(Self { api, handle: Mutex::new(state), workspace: workspace_bytes(device, vendor) })
+        Ok(Self { api, typed, handle: Mutex::new(state), workspace: workspace_bytes(device, vendor) })
     }
 
     /// Sets the handle up for one call, and keeps other threads from it until the guard is dropped. Only for use inside an
@@ -310,14 +354,21 @@ mod tests {
     use super::*;
     use crate::number::DataType;
     use cudarc::cublas::sys::{
-        cublasComputeType_t as ComputeType, cublasGemmAlgo_t as Algorithm, cublasOperation_t as Operation,
-        cublasPointerMode_t as Mode, cublasStatus_t as Status, cudaDataType as Type,
+        cublasComputeType_t as ComputeType, cublasDiagType_t as Diagonal, cublasFillMode_t as Fill,
+        cublasGemmAlgo_t as Algorithm, cublasOperation_t as Operation, cublasPointerMode_t as Mode,
+        cublasSideMode_t as Side, cublasStatus_t as Status, cudaDataType as Type,
     };
 
     #[test]
     fn numbers_are_those_of_cublas() {
         assert_eq!(CUDA_SETTINGS.plain, Operation::CUBLAS_OP_N as u32);
         assert_eq!(CUDA_SETTINGS.transposed, Operation::CUBLAS_OP_T as u32);
+        assert_eq!(CUDA_SETTINGS.upper, Fill::CUBLAS_FILL_MODE_UPPER as u32);
+        assert_eq!(CUDA_SETTINGS.lower, Fill::CUBLAS_FILL_MODE_LOWER as u32);
+        assert_eq!(CUDA_SETTINGS.stored, Diagonal::CUBLAS_DIAG_NON_UNIT as u32);
+        assert_eq!(CUDA_SETTINGS.unit, Diagonal::CUBLAS_DIAG_UNIT as u32);
+        assert_eq!(CUDA_SETTINGS.left, Side::CUBLAS_SIDE_LEFT as u32);
+        assert_eq!(CUDA_SETTINGS.right, Side::CUBLAS_SIDE_RIGHT as u32);
         assert_eq!(CUDA_SETTINGS.default, Algorithm::CUBLAS_GEMM_DFALT as i32 as u32);
         assert_eq!(compute::F16, ComputeType::CUBLAS_COMPUTE_16F as u32);
         assert_eq!(compute::F32, ComputeType::CUBLAS_COMPUTE_32F as u32);

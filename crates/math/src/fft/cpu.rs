@@ -20,7 +20,7 @@ const WORTH_A_PART: usize = 4096;
 /// How many neighbouring lines a worker moves at once if their elements are far apart, so that it uses all of a cache line.
 const NEIGHBOURS: usize = 16;
 
-/// One side of a pass: where its elements are.
+/// One side of a pass.
 #[derive(Clone, Copy)]
 struct End {
     address: Address,
@@ -121,7 +121,7 @@ pub(super) fn enqueue<T: Real, X: Plain, Y: Plain>(
     }
 }
 
-/// Returns the dimensions besides the last one that have something to transform: planes and rows.
+/// Returns which of planes and rows have something to transform.
 fn outer_dimensions(side: &Side) -> impl Iterator<Item = usize> + use<> {
     let lens = side.lens;
     (0..2).filter(move |dimension| lens[*dimension] > 1)
@@ -132,7 +132,7 @@ struct Passes<'a, T> {
     stream: &'a Stream,
     label: &'static str,
     kind: Kind,
-    /// The length of the last dimension, of which one side may have half.
+    /// The length of the last dimension. One side may have half of it.
     columns: usize,
     number: PhantomData<T>,
 }
@@ -152,7 +152,7 @@ impl<T: Real> Passes<'_, T> {
         let lines = from.lines();
         let parts = self.parts(lines, columns);
         // SAFETY, for all three: both sides are within `memory`, and a part reads and writes its own lines. If they are the same
-        // memory, a line of one takes the place of the other's.
+        // memory, each line stays in its place.
         match self.kind {
             Kind::Complex(_) => {
                 let plan =
@@ -232,7 +232,7 @@ fn room_of<V: Plain>(room: &mut Vec<V>, len: usize) -> &mut [V] {
 /// Copies a line from memory whose elements are `step` apart.
 ///
 /// # Safety
-/// The memory has the line, and nobody writes it.
+/// The memory has the line, and it does not change.
 unsafe fn gather<V: Copy>(from: *const V, step: usize, line: &mut [V]) {
     // SAFETY: by this function's contract.
     unsafe {
@@ -247,7 +247,7 @@ unsafe fn gather<V: Copy>(from: *const V, step: usize, line: &mut [V]) {
 /// Copies a line into memory whose elements are `step` apart.
 ///
 /// # Safety
-/// The memory has room for the line, and nobody else uses it.
+/// The memory has room for the line, and is not used elsewhere.
 unsafe fn scatter<V: Copy>(line: &[V], to: *mut V, step: usize) {
     // SAFETY: by this function's contract.
     line.iter().enumerate().for_each(|(i, value)| unsafe { *to.add(i * step) = *value });
@@ -256,7 +256,7 @@ unsafe fn scatter<V: Copy>(line: &[V], to: *mut V, step: usize) {
 /// Transforms one line of complex numbers.
 ///
 /// # Safety
-/// Both sides have the line, nobody writes the one, and nobody else uses the other.
+/// Both sides have the line. The one does not change, and the other is not used elsewhere.
 unsafe fn complex<T: Real>(plan: &dyn Plan<T>, from: End, to: End, line: usize, room: &mut Room<T>) {
     let (x, y) = (from.line::<Complex<T>>(line), to.line::<Complex<T>>(line));
     let scratch = room_of(&mut room.scratch, plan.get_inplace_scratch_len());
@@ -297,7 +297,7 @@ unsafe fn to_half<T: Real>(plan: &dyn RealToComplex<T>, from: End, to: End, line
     }
 }
 
-/// Transforms half of a line's transform into real numbers.
+/// Transforms the first half back into one line of real numbers.
 ///
 /// # Safety
 /// As for [`complex`].
@@ -341,7 +341,7 @@ struct Group {
 }
 
 impl Group {
-    /// Returns the index of the group's first element, and the distances to the next element of a line and to the next line.
+    /// Returns the index of the first element, and the distances to the next element of a line and to the next line.
     fn place(&self, side: &Side) -> (usize, usize, usize) {
         let other = side.steps[1 - self.dimension];
         let start = self.transform * side.distance + self.other * other + self.first * side.steps[2];

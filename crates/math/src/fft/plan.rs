@@ -112,7 +112,7 @@ impl Plan {
         &self.marker
     }
 
-    /// Returns how much memory a transform needs besides its input and output.
+    /// Returns how large the work area is, in bytes.
     pub(super) fn work_bytes(&self) -> usize {
         self.work_bytes
     }

@@ -1,4 +1,4 @@
-//! The shape of a transform: its dimensions, how many of them follow each other, and where the elements are.
+//! The shape of a transform: its dimensions, how many follow each other, and the places of the elements.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use gpustream::{Error, ErrorKind, Result};
 /// let rows = FftShape::new_1d(1024).batch(100);                  // 100 rows, each by itself
 /// let image = FftShape::new_2d(480, 640);                        // rows, columns
 /// assert_eq!((rows.len(), image.len(), image.half_len()), (102_400, 480 * 640, 480 * 321));
-/// // Every column of a matrix of 480 × 640, where it is.
+/// // Every column of a matrix of 480 × 640.
 /// let columns = FftShape::new_1d(480).batch(640).input(Spacing::new().step(640).distance(1));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,9 +24,9 @@ pub struct FftShape {
     output: Spacing,
 }
 
-/// Where the elements of a transform's input or output are, if not one after another.
+/// The places of an input's or output's elements, if they do not follow each other.
 ///
-/// Element `(z, y, x)` of transform `b` is at index `b * distance + ((z * rows + y) * columns + x) * step`, where `rows` and
+/// Element `(z, y, x)` of transform `b` is at index `b * distance + ((z * rows + y) * columns + x) * step`. Here `rows` and
 /// `columns` are those of the array that the elements lie in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spacing {
@@ -48,13 +48,13 @@ impl Spacing {
         Self { step: Some(elements), ..self }
     }
 
-    /// Sets how many columns the array's rows have, of which the transform takes the first.
+    /// Sets how many columns the array has. The transform takes the first of them.
     #[must_use]
     pub const fn columns(self, columns: usize) -> Self {
         Self { columns: Some(columns), ..self }
     }
 
-    /// Sets how many rows the array's planes have, of which the transform takes the first.
+    /// Sets how many rows each plane of the array has. The transform takes the first of them.
     #[must_use]
     pub const fn rows(self, rows: usize) -> Self {
         Self { rows: Some(rows), ..self }
@@ -93,13 +93,13 @@ impl FftShape {
         Self { batch: transforms, ..self }
     }
 
-    /// Sets where the elements of the input are. Without gaps unless you set it.
+    /// Sets the spacing of the input. Without gaps unless you set it.
     #[must_use]
     pub const fn input(self, spacing: Spacing) -> Self {
         Self { input: spacing, ..self }
     }
 
-    /// Sets where the elements of the output are. Without gaps unless you set it.
+    /// Sets the spacing of the output. Without gaps unless you set it.
     #[must_use]
     pub const fn output(self, spacing: Spacing) -> Self {
         Self { output: spacing, ..self }
