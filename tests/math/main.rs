@@ -8,5 +8,11 @@ mod numbers;
 mod routines;
 
 fn main() {
+    // While a handle is open, the context stays, with the kernels that the vendors' libraries have loaded into it. Otherwise each
+    // test would load them again.
+    let opened = gpustream::backends()
+        .into_iter()
+        .filter_map(|backend| gpustream::Device::open(backend.name().as_str()).ok());
+    let _kept: Vec<_> = opened.collect();
     conformance::main();
 }

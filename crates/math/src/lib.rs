@@ -20,6 +20,10 @@
 //! memory needs, in captures and replayed steps too. The vendor's library is opened when a device first needs it, and we keep one
 //! handle for each device. Opening takes a moment and cannot be captured, so call [`prepare`] before your first capture.
 //!
+//! **First calls may wait.** On CUDA, a library loads its kernels when it first needs them, and the driver may let that wait for
+//! all kernels that run on the device. If such a kernel in turn waits for your thread, both wait forever. So make one call of each
+//! kind before you start such kernels, or set `CUDA_MODULE_LOADING=EAGER`.
+//!
 //! Workspace comes from the device's pool, in each call. So two streams never share it, and the vendor's library
 //! allocates nothing.
 //!
@@ -57,6 +61,7 @@ mod table;
 mod vector;
 
 pub use call::prepare;
+pub use library::{LibraryInfo, libraries};
 pub use matrix::{Layout, MatrixView, MatrixViewMut, Order};
 pub use num_complex::Complex;
 pub use number::{Number, Scalar};

@@ -3,14 +3,101 @@
 use std::path::{Path, PathBuf};
 
 use gpustream::hal::environment;
-use gpustream::hal::library::{Library, Search};
+use gpustream::hal::library::{Library, Search, file_of, symbol};
 use gpustream::{Error, Result};
 
-/// A vendor's library: its names, and where else it may be.
+pub(crate) const CUBLAS: VendorLibrary = VendorLibrary {
+    name: "cuBLAS",
+    purpose: "matrices on NVIDIA GPUs",
+    symbol: "cublasCreate_v2",
+    variable: "GPUSTREAM_CUBLAS_LIBRARY",
+    file: "libcublas.so",
+    versions: 11..=16,
+    folders: || cuda_folders("cublas"),
+    install: "install cuBLAS 11 or later, which is in the CUDA toolkit and in the Python package nvidia-cublas",
+};
+
+pub(crate) const HIPBLAS: VendorLibrary = VendorLibrary {
+    name: "hipBLAS",
+    purpose: "matrices on AMD GPUs",
+    symbol: "hipblasCreate",
+    variable: "GPUSTREAM_HIPBLAS_LIBRARY",
+    file: "libhipblas.so",
+    versions: 2..=6,
+    folders: rocm_folders,
+    install: "install hipBLAS of ROCm 6.0 or later (package hipblas)",
+};
+
+pub(crate) const CUFFT: VendorLibrary = VendorLibrary {
+    name: "cuFFT",
+    purpose: "Fourier transforms on NVIDIA GPUs",
+    symbol: "cufftCreate",
+    variable: "GPUSTREAM_CUFFT_LIBRARY",
+    file: "libcufft.so",
+    versions: 10..=15,
+    folders: || cuda_folders("cufft"),
+    install: "install cuFFT 10 or later, which is in the CUDA toolkit and in the Python package nvidia-cufft",
+};
+
+pub(crate) const HIPFFT: VendorLibrary = VendorLibrary {
+    name: "hipFFT",
+    purpose: "Fourier transforms on AMD GPUs",
+    symbol: "hipfftCreate",
+    variable: "GPUSTREAM_HIPFFT_LIBRARY",
+    file: "libhipfft.so",
+    versions: 0..=3,
+    folders: rocm_folders,
+    install: "install hipFFT of ROCm 6.0 or later (package hipfft)",
+};
+
+/// What [`libraries`] finds out about one of the vendors' libraries.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LibraryInfo {
+    /// What people call it.
+    pub name: &'static str,
+    /// What it does for whom.
+    pub purpose: &'static str,
+    /// Its file, or why it cannot be opened.
+    pub file: Result<PathBuf>,
+    /// The version in its file's name.
+    pub version: Option<String>,
+    /// How to get it.
+    pub install: &'static str,
+    /// The environment variable that names its file.
+    pub variable: &'static str,
+}
+
+/// Looks for all libraries that this crate can use, for diagnosis. Opens those that are installed, which needs no GPU.
+///
+/// ```
+/// for library in gpustream_math::libraries() {
+///     match (&library.file, &library.version) {
+///         (Ok(file), version) => println!("{} {version:?} in {}", library.name, file.display()),
+///         (Err(error), _) => println!("{}: {error}", library.name),
+///     }
+/// }
+/// ```
+pub fn libraries() -> Vec<LibraryInfo> {
+    [&CUBLAS, &CUFFT, &HIPBLAS, &HIPFFT].map(VendorLibrary::info).into()
+}
+
+/// Returns the version in the name of the file that a library's name leads to: what comes after `.so`.
+pub(crate) fn version_in(file: &Path) -> Option<String> {
+    let file = file.canonicalize().ok()?;
+    let (_, version) = file.file_name()?.to_str()?.split_once(".so.")?;
+    Some(version.to_owned())
+}
+
+/// A vendor's library: its names, and folders that may have it.
 #[derive(Debug)]
 pub(crate) struct VendorLibrary {
     /// What people call it.
     pub(crate) name: &'static str,
+    /// What it does for whom.
+    pub(crate) purpose: &'static str,
+    /// A function that every version has.
+    pub(crate) symbol: &'static str,
     /// The variable that names its file.
     pub(crate) variable: &'static str,
     /// The file's name without a version: `libcublas.so`.
@@ -47,6 +134,17 @@ impl VendorLibrary {
             }),
             None => Err(Error::new(failure, self.not_found(&tried))),
         }
+    }
+
+    fn info(&self) -> LibraryInfo {
+        let Self { name, purpose, install, variable, .. } = *self;
+        let file = self.open().map(|Opened { library, name }| {
+            // SAFETY: we do not call it, and the library is never closed.
+            let function = unsafe { symbol::<*const ()>(&library, self.symbol) };
+            function.and_then(|function| file_of(function as usize)).unwrap_or_else(|| name.into())
+        });
+        let version = file.as_deref().ok().and_then(version_in);
+        LibraryInfo { name, purpose, file, version, install, variable }
     }
 
     fn names(&self) -> Vec<PathBuf> {
@@ -123,6 +221,8 @@ mod tests {
 
     const ABSENT: VendorLibrary = VendorLibrary {
         name: "libNowhere",
+        purpose: "nothing",
+        symbol: "nothing",
         variable: "NO_VARIABLE_OF_THIS_NAME",
         file: "libgpustream-nowhere.so",
         versions: 1..=3,

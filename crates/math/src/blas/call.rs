@@ -13,8 +13,11 @@ use crate::call::{Address, mismatch, refusal};
 use crate::keys::key_of;
 use crate::number::{Number, Scalar};
 
-/// The bytes of a scalar, in the type that the library reads.
-type Bytes = [u8; 16];
+/// The bytes of a scalar, in the type that the library reads. cuBLAS reads complex numbers of `f64` from the host by instructions
+/// that need this alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C, align(16))]
+struct Bytes([u8; 16]);
 
 /// The scalars of a call. A library reads all of them from the host, or all of them from the device.
 pub(super) struct Scalars<'a, S> {
@@ -51,7 +54,7 @@ impl<'a, S: Number> Scalars<'a, S> {
                 Scalar::Device(view) => all.on_device[at] = Some(view),
                 Scalar::Host(value) if is_on_device => all.uploaded[at] = Some(stream.full(1, value)?),
                 Scalar::Host(value) => {
-                    let bytes = all.on_host[at].insert([0; 16]);
+                    let bytes = &mut all.on_host[at].insert(Bytes([0; 16])).0;
                     let own = bytemuck::bytes_of(&value);
                     bytes[..own.len()].copy_from_slice(own);
                 }
@@ -77,7 +80,7 @@ impl<'a, S: Number> Scalars<'a, S> {
             let text = "`Compute::F16` takes scalars in `f16`, which views of `f32` are not; give scalars that the host knows";
             return Err(refusal(ErrorKind::InvalidArgument, "gemm", text.to_owned()));
         }
-        for bytes in self.on_host.iter_mut().flatten() {
+        for Bytes(bytes) in self.on_host.iter_mut().flatten() {
             let wide = f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             bytes[..2].copy_from_slice(&f16::from_f32(wide).to_ne_bytes());
         }
@@ -110,7 +113,7 @@ pub(super) unsafe fn enqueue<'a, S: Number, D: Eq + Hash + Send + 'static>(
     let key = key_of(stream, (label, description, scalars.on_host))?;
     let at = [0, 1].map(|at| match (&views[at], &scalars.on_host[at]) {
         (Some(view), _) => view.as_raw().0 as *const c_void,
-        (None, Some(bytes)) => bytes.as_ptr().cast(),
+        (None, Some(bytes)) => bytes.0.as_ptr().cast(),
         (None, None) => ptr::null(),
     });
     // For as long as the workspace is borrowed.

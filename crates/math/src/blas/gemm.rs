@@ -234,7 +234,9 @@ fn on_library<A: Element, C: Element, S: Number>(
     let scalars = Scalars::new(stream, [options.alpha, options.beta])?;
     let scalars = if compute == compute::F16 { scalars.in_f16()? } else { scalars };
     let (a, b) = (a.memory(), b.memory());
-    let (from, to) = ([&a, &b].map(|view| Address(view.as_raw().0)), Address(c.view().as_raw().0));
+    let to = Address(c.view().as_raw().0);
+    // Inputs without elements may have no address, and cuBLAS still looks at it.
+    let from = if call.size[2] == 0 { [to; 2] } else { [&a, &b].map(|view| Address(view.as_raw().0)) };
     let memory = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
     // SAFETY: the product goes to the library's stream, reads `a`, `b` and the scalars, and writes `c`. It depends on nothing but
     // `call` and that.

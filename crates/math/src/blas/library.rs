@@ -1,7 +1,6 @@
 //! cuBLAS and hipBLAS: their functions, the numbers of their settings, and one handle for each device.
 
 use std::ffi::{c_int, c_longlong, c_void};
-use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -12,26 +11,8 @@ use gpustream::{Device, Error, ErrorKind, Result, Stream};
 
 use super::typed::Typed;
 use crate::call::{Address, not_prepared};
-use crate::library::{Opened, VendorLibrary, cuda_folders, rocm_folders};
+use crate::library::{CUBLAS, HIPBLAS, Opened, VendorLibrary, version_in};
 use crate::table::{Vendor, vendor_functions};
-
-const CUBLAS: VendorLibrary = VendorLibrary {
-    name: "cuBLAS",
-    variable: "GPUSTREAM_CUBLAS_LIBRARY",
-    file: "libcublas.so",
-    versions: 11..=16,
-    folders: || cuda_folders("cublas"),
-    install: "install cuBLAS 11 or later, which is in the CUDA toolkit and in the Python package nvidia-cublas",
-};
-
-const HIPBLAS: VendorLibrary = VendorLibrary {
-    name: "hipBLAS",
-    variable: "GPUSTREAM_HIPBLAS_LIBRARY",
-    file: "libhipblas.so",
-    versions: 2..=6,
-    folders: rocm_folders,
-    install: "install hipBLAS of ROCm 6.0 or later (package hipblas)",
-};
 
 pub(super) type Handle = *mut c_void;
 
@@ -171,7 +152,8 @@ impl Api {
         let is_second = unsafe { symbol::<*const c_void>(&library, "hipblasGemmEx_v2") }.is_some();
         if vendor == Vendor::Amd && !is_second {
             let file = api.gemm.and_then(|function| file_of(function as usize));
-            match file.as_deref().and_then(version_of) {
+            let version = file.as_deref().and_then(version_in);
+            match version.and_then(|version| version.split('.').next()?.parse::<u32>().ok()) {
                 Some(3..) => (),
                 Some(old) => return Err(unusable(format!("it has version {old}"))),
                 None => return Err(unusable("its file's name does not tell the version".to_owned())),
@@ -212,13 +194,6 @@ pub(super) fn failure(
     };
     let words = words.unwrap_or_else(|| format!("status {status}"));
     Error::new(kind, words).with_backend(product).with_call(function, i64::from(status))
-}
-
-/// Returns the number after `.so` in the name of the file that a library's name leads to.
-fn version_of(file: &Path) -> Option<u32> {
-    let file = file.canonicalize().ok()?;
-    let (_, version) = file.file_name()?.to_str()?.split_once(".so.")?;
-    version.split('.').next()?.parse().ok()
 }
 
 /// Where a library reads its scalars and writes single results.

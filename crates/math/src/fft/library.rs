@@ -6,26 +6,8 @@ use std::sync::OnceLock;
 use gpustream::hal::driver::list_missing;
 use gpustream::{Device, Error, ErrorKind, Result};
 
-use crate::library::{Opened, VendorLibrary, cuda_folders, rocm_folders};
+use crate::library::{CUFFT, HIPFFT, Opened, VendorLibrary};
 use crate::table::{Vendor, vendor_functions};
-
-const CUFFT: VendorLibrary = VendorLibrary {
-    name: "cuFFT",
-    variable: "GPUSTREAM_CUFFT_LIBRARY",
-    file: "libcufft.so",
-    versions: 10..=15,
-    folders: || cuda_folders("cufft"),
-    install: "install cuFFT 10 or later, which is in the CUDA toolkit and in the Python package nvidia-cufft",
-};
-
-const HIPFFT: VendorLibrary = VendorLibrary {
-    name: "hipFFT",
-    variable: "GPUSTREAM_HIPFFT_LIBRARY",
-    file: "libhipfft.so",
-    versions: 0..=3,
-    folders: rocm_folders,
-    install: "install hipFFT of ROCm 6.0 or later (package hipfft)",
-};
 
 /// The handle of a plan of cuFFT.
 pub(super) type CudaHandle = c_int;

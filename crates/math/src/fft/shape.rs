@@ -24,7 +24,7 @@ pub struct FftShape {
     output: Spacing,
 }
 
-/// The places of an input's or output's elements, if they do not follow each other.
+/// The places of elements that do not follow each other.
 ///
 /// Element `(z, y, x)` of transform `b` is at index `b * distance + ((z * rows + y) * columns + x) * step`. Here `rows` and
 /// `columns` are those of the array that the elements lie in.
