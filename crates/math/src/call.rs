@@ -1,32 +1,8 @@
-//! What the routines of all families share: errors, addresses, and opening the vendors' libraries.
+//! What the routines of all families share: errors and addresses.
 
 use std::panic::Location;
 
-use gpustream::{CallSite, Device, Error, ErrorKind, Result};
-
-/// Opens the vendor's libraries for this device, so that no later call needs to.
-///
-/// Programs call this before their first capture, because libraries cannot be opened while a stream is captured. Blocks until the
-/// libraries have made their handles, which takes up to a second. Does nothing on the CPU device.
-///
-/// ```
-/// let device = gpustream::Device::open("cpu")?;
-/// gpustream_math::prepare(&device)?;
-/// # Ok::<(), gpustream::Error>(())
-/// ```
-///
-/// # Errors
-/// [`ErrorKind::DriverMissing`] if a library is not installed, [`ErrorKind::DriverUnusable`] if it cannot be used; the
-/// library's own errors.
-#[track_caller]
-pub fn prepare(device: &Device) -> Result<()> {
-    #[cfg(feature = "blas")]
-    crate::blas::prepare(device)?;
-    #[cfg(feature = "fft")]
-    crate::fft::prepare(device)?;
-    let _ = device;
-    Ok(())
-}
+use gpustream::{CallSite, Error, ErrorKind, Result};
 
 /// Makes the error for arguments that do not fit together.
 #[cold]

@@ -57,14 +57,15 @@ mod keys;
 mod library;
 mod matrix;
 mod number;
+mod prepare;
 mod table;
 mod vector;
 
-pub use call::prepare;
 pub use library::{LibraryInfo, libraries};
 pub use matrix::{Layout, MatrixView, MatrixViewMut, Order};
 pub use num_complex::Complex;
 pub use number::{Number, Scalar};
+pub use prepare::prepare;
 pub use vector::{VectorView, VectorViewMut};
 
 /// Everything that you need to call the routines on a stream.

@@ -1,4 +1,4 @@
-//! The routines besides products on the CPU device.
+//! All routines on the CPU device that are not products.
 //!
 //! What is mostly a product goes block by block through the crate `gemm`, and only the blocks on the diagonal are loops. Sums go
 //! over shares of a fixed length, whose results are added up in order, so that they do not depend on the number of workers.
@@ -74,7 +74,7 @@ pub(super) fn syrk<T: Field>(
             // Every worker gets long and short rows of blocks.
             for block in (part.index as usize..count).step_by(part.count as usize) {
                 let rows = block * BLOCK..((block + 1) * BLOCK).min(n);
-                // The blocks beside the diagonal are one product.
+                // The blocks of this row that are not on the diagonal are one product.
                 let columns = match triangle {
                     Triangle::Lower => 0..rows.start,
                     Triangle::Upper => rows.end..n,
@@ -90,7 +90,7 @@ pub(super) fn syrk<T: Field>(
                         beta,
                     );
                 }
-                // The block on the diagonal is computed beside `c`, because only one triangle of it may be written.
+                // The block on the diagonal is computed in other memory, because only one triangle of `c` may be written.
                 let mut square = [T::ZERO; BLOCK * BLOCK];
                 multiply_tile(
                     (rows.len(), rows.len(), k),
@@ -189,7 +189,7 @@ impl Columns {
         }
     }
 
-    /// Adds the product of the blocks beside the diagonal in some rows, times a factor.
+    /// Adds the product of the blocks of some rows that are not on the diagonal, times a factor.
     unsafe fn add_beside<T: Field>(&self, rows: &Range<usize>, factor: T) {
         let inner = match self.triangle {
             Triangle::Lower => 0..rows.start,
@@ -212,7 +212,7 @@ impl Columns {
         }
     }
 
-    /// Calls `work` for the elements of a triangle's row inside a block, without the diagonal.
+    /// Returns the columns of the triangle in a row, inside the block on the diagonal and without the diagonal itself.
     fn inside(&self, rows: &Range<usize>, i: usize) -> Range<usize> {
         match self.triangle {
             Triangle::Lower => rows.start..i,

@@ -1,4 +1,4 @@
-//! The numbers of the routines besides products: `f32`, `f64`, and their complex numbers.
+//! The numbers of the routines that are not products: `f32`, `f64`, and their complex numbers.
 
 use std::ops::{AddAssign, DivAssign, Mul, MulAssign, SubAssign};
 

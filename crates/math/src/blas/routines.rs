@@ -1,4 +1,4 @@
-//! Checks the routines besides products, and enqueues them.
+//! Checks the routines that are not products, and enqueues them.
 
 use std::ffi::{c_int, c_void};
 
