@@ -1,11 +1,13 @@
 //! Opens the vendors' libraries ahead of time.
 
-use gpustream::{Device, Result};
+use gpustream::{Device, ErrorKind, Result};
 
 /// Opens the vendor's libraries for this device, so that no later call needs to.
 ///
 /// Programs call this before their first capture, because libraries cannot be opened while a stream is captured. Blocks until the
 /// libraries have made their handles, which takes up to a second. Does nothing on the CPU device.
+///
+/// A library that is not installed is no error here, because you may not need it. The calls that do will say so.
 ///
 /// ```
 /// let device = gpustream::Device::open("cpu")?;
@@ -14,14 +16,20 @@ use gpustream::{Device, Result};
 /// ```
 ///
 /// # Errors
-/// [`DriverMissing`](gpustream::ErrorKind::DriverMissing) if a library is not installed, [`DriverUnusable`](gpustream::ErrorKind::DriverUnusable) if it cannot be used; the
-/// library's own errors.
+/// [`DriverUnusable`](gpustream::ErrorKind::DriverUnusable) if a library is installed and cannot be used; the library's own errors.
 #[track_caller]
 pub fn prepare(device: &Device) -> Result<()> {
     #[cfg(feature = "blas")]
-    crate::blas::prepare(device)?;
+    if_installed(crate::blas::prepare(device))?;
     #[cfg(feature = "fft")]
-    crate::fft::prepare(device)?;
+    if_installed(crate::fft::prepare(device))?;
     let _ = device;
     Ok(())
+}
+
+fn if_installed(opened: Result<()>) -> Result<()> {
+    match opened {
+        Err(error) if error.kind() == ErrorKind::DriverMissing => Ok(()),
+        opened => opened,
+    }
 }

@@ -169,6 +169,16 @@ impl Bench<'_> {
             let time = Time::Host { calls: 200 };
             self.row("gemm f32 64, host", time, bare, |s| multiply(s, n, 1, &a, &b, &mut d, Compute::Full))?;
         }
+        {
+            let n = 16384;
+            let (a, x) = (upload(stream, n * n, |x| x)?, upload(stream, n, |x| x)?);
+            let (mut y, mut z) = (stream.zeros::<f32>(n)?, stream.zeros::<f32>(n)?);
+            let time = Time::Whole { calls: 20, operations: 2.0 * (n * n) as f64 };
+            let bare = || raw.gemv(n, &a, &x, &mut y);
+            self.row("gemv f32 16384", time, bare, |s| {
+                Ok(s.gemv(1.0, MatrixView::new(&a, n, n)?, &x, 0.0, &mut z)?)
+            })?;
+        }
         for (name, shape, time) in [
             ("fft 2^24", FftShape::new_1d(1 << 24), Time::Whole { calls: 10, operations: 0.0 }),
             ("fft 512^3", FftShape::new_3d(512, 512, 512), Time::Whole { calls: 3, operations: 0.0 }),

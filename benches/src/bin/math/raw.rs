@@ -74,9 +74,25 @@ fn check(what: &str, status: c_int) -> Result<()> {
     Ok(())
 }
 
+type Sgemv = unsafe extern "C" fn(
+    Handle,
+    c_int,
+    c_int,
+    c_int,
+    *const f32,
+    *const f32,
+    c_int,
+    *const f32,
+    c_int,
+    *const f32,
+    *mut f32,
+    c_int,
+) -> c_int;
+
 /// cuBLAS.
 pub(crate) struct Raw {
     handle: Handle,
+    sgemv: Sgemv,
     gemm: GemmEx,
     batched: GemmBatched,
     _workspace: Buffer<u8>,
@@ -103,11 +119,36 @@ impl Raw {
             check("cublasSetWorkspace", set_workspace(handle, at, WORKSPACE))?;
             Ok(Self {
                 handle,
+                sgemv: *library.get("cublasSgemv_v2")?,
                 gemm: *library.get("cublasGemmEx")?,
                 batched: *library.get("cublasGemmStridedBatchedEx")?,
                 _workspace: workspace,
             })
         }
+    }
+
+    /// Enqueues `y = a x` for a square matrix, row by row.
+    pub(crate) fn gemv(&self, n: usize, a: &Buffer<f32>, x: &Buffer<f32>, y: &mut Buffer<f32>) -> Result<()> {
+        let (scalars, size) = ([1.0f32, 0.0], n as c_int);
+        let [a, x, y] = [a.as_raw(), x.as_raw(), y.as_raw()].map(|memory| memory.0 as *mut f32);
+        // SAFETY: as for `gemm`.
+        let status = unsafe {
+            (self.sgemv)(
+                self.handle,
+                1,
+                size,
+                size,
+                &raw const scalars[0],
+                a,
+                size,
+                x,
+                1,
+                &raw const scalars[1],
+                y,
+                1,
+            )
+        };
+        check("cublasSgemv", status)
     }
 
     /// Enqueues `c = a b` for square matrices, row by row.
