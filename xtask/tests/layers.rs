@@ -15,7 +15,7 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
 /// The folders in `crates` that we check. We do not check `gpustream`'s handles: you can combine them freely, so they must know
 /// each other.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "build",
     "cli",
     "collectives",
@@ -25,6 +25,7 @@ const CRATES: [&str; 11] = [
     "dlpack",
     "hal",
     "hip",
+    "math",
     "timeline",
     "timeline-view",
 ];

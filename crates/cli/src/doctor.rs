@@ -3,6 +3,7 @@
 mod engines;
 mod layout;
 mod links;
+mod mathematics;
 mod tool;
 mod world;
 
@@ -53,6 +54,7 @@ struct Report {
     backends: Vec<BackendReport>,
     compilers: Vec<Tool>,
     engines: Vec<Tool>,
+    mathematics: Vec<Tool>,
     told: Told,
 }
 
@@ -81,7 +83,8 @@ impl Report {
             Tool::new("hipcc", "compiles kernels for HIP", hip()),
         ];
         compilers.extend(backends.iter().filter_map(BackendReport::runtime_compiler));
-        Self { backends, compilers, engines: engines::collect(), told: Told::collect() }
+        let (engines, mathematics) = (engines::collect(), mathematics::collect());
+        Self { backends, compilers, engines, mathematics, told: Told::collect() }
     }
 
     fn usable(&self) -> bool {
@@ -99,7 +102,7 @@ impl Report {
             let devices = backend.devices.iter().filter_map(|d| Some((d.name.clone(), d.problem.clone()?)));
             problem.map(|problem| (backend.name.to_owned(), problem)).into_iter().chain(devices)
         });
-        let tools = self.compilers.iter().chain(&self.engines);
+        let tools = self.compilers.iter().chain(&self.mathematics).chain(&self.engines);
         let tools =
             tools.filter_map(|tool| Some((tool.name.to_owned(), tool.search.as_ref().err()?.how.to_owned())));
         backends.chain(tools).collect()
@@ -137,7 +140,9 @@ impl Report {
                 backend.links.write(&mut text);
             }
         }
-        for (title, tools) in [("Compilers", &self.compilers), ("Ranks", &self.engines)] {
+        for (title, tools) in
+            [("Compilers", &self.compilers), ("Mathematics", &self.mathematics), ("Ranks", &self.engines)]
+        {
             let _ = writeln!(text, "\n{title}");
             for tool in tools {
                 entry(&mut text, tool.name, tool.state(), &tool.details());
@@ -191,6 +196,7 @@ impl Report {
             "usable": self.usable(),
             "backends": self.backends.iter().map(BackendReport::json).collect::<Value>(),
             "compilers": self.compilers.iter().map(Tool::json).collect::<Value>(),
+            "mathematics": self.mathematics.iter().map(Tool::json).collect::<Value>(),
             "engines": self.engines.iter().map(Tool::json).collect::<Value>(),
             "world": self.told.json(),
             "missing": missing.iter().map(|(what, how)| json!({ "what": what, "how": how })).collect::<Value>(),
@@ -372,7 +378,13 @@ mod tests {
     #[test]
     fn a_machine_without_any_backend_is_not_usable() {
         let compilers = vec![Tool::new("C++", "", cxx())];
-        let report = Report { backends: Vec::new(), compilers, engines: Vec::new(), told: Told::collect() };
+        let report = Report {
+            backends: Vec::new(),
+            compilers,
+            engines: Vec::new(),
+            mathematics: Vec::new(),
+            told: Told::collect(),
+        };
         assert!(!report.usable());
         assert_eq!(report.json()["usable"], json!(false));
     }
@@ -390,6 +402,7 @@ mod tests {
             backends,
             compilers: vec![Tool::new("C++", "", cxx())],
             engines: Vec::new(),
+            mathematics: Vec::new(),
             told: Told::collect(),
         };
         assert!(report.text().contains("cuda:0  cuda:GPU-1  cuda:0000:3b:00.0\n"), "{}", report.text());
@@ -404,8 +417,9 @@ mod tests {
             DeviceReport { name: "hip:0".into(), info: None, free: None, problem: Some("no room".into()) };
         let (probe, links) = (Probe::default(), Links::default());
         let backend = BackendReport { name: "hip", probe, devices: vec![device], links };
-        let (compilers, engines) = (Vec::new(), Vec::new());
-        let report = Report { backends: vec![backend], compilers, engines, told: Told::collect() };
+        let (compilers, engines, mathematics) = (Vec::new(), Vec::new(), Vec::new());
+        let report =
+            Report { backends: vec![backend], compilers, engines, mathematics, told: Told::collect() };
         assert_eq!(report.missing(), [("hip:0".to_owned(), "no room".to_owned())]);
         assert!(report.text().contains("FAILED"), "{}", report.text());
     }

@@ -136,7 +136,8 @@ impl Stream {
     /// [`external`](Self::external).
     ///
     /// For example, a library of matrix products can number the combinations of shape, scalars and settings that it meets, and
-    /// use that number as the key. A hash would not do, because two combinations might have the same.
+    /// use that number as the key. A hash would not do, because two combinations might have the same. If the number is not
+    /// at hand, ask [`is_in_step`](Self::is_in_step) first, because elsewhere the key is not used.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -380,6 +381,12 @@ impl Stream {
     /// this before it allocates or waits.
     pub fn is_recorded(&self) -> bool {
         self.core.is_recorded()
+    }
+
+    /// Returns true while a [`Replay`](crate::Replay) runs a step on this stream. A library asks this before it computes a
+    /// [key](Self::external_keyed), because nobody reads the key anywhere else.
+    pub fn is_in_step(&self) -> bool {
+        self.core.is_in_step()
     }
 
     /// Returns true if the driver is capturing the stream, or `None` if it does not say.

@@ -1,0 +1,437 @@
+//! Matrix products: cuBLAS, hipBLAS, or the crate `gemm` on the CPU device.
+
+mod call;
+mod cpu;
+mod cpu_routines;
+mod field;
+mod gemm;
+mod library;
+mod routines;
+mod typed;
+
+use gpustream::{Buffer, Device, Result, Stream};
+
+use crate::matrix::{MatrixView, MatrixViewMut};
+use crate::number::{Number, Scalar};
+use crate::vector::{VectorView, VectorViewMut};
+
+pub use field::Field;
+pub use gemm::Product;
+
+use cpu_routines::Reduction;
+use routines::Triangular;
+
+pub(crate) fn prepare(device: &Device) -> Result<()> {
+    library::Library::prepare(device)
+}
+
+/// Matrix routines on a stream.
+///
+/// A call enqueues its work and returns. You can make it in a capture or a replayed step, if the library is open by then (see
+/// [`prepare`](crate::prepare)). On the CPU device, a call in a replayed step ends one of its segments.
+pub trait Blas {
+    /// Computes `c = a b`. Does not block.
+    ///
+    /// For `f16` and `bf16` the sums are in `f32`, and `c` can have elements of either type. `i8` gives `i32`, whose sums wrap
+    /// around. If the matrices are batches, the product is that of each pair; an input with one matrix is the same for all.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (a, b) = (stream.upload(&[1.0, 2.0, 3.0, 4.0])?, stream.upload(&[0.0, 1.0, 1.0, 0.0])?);
+    /// let mut c = stream.alloc::<f64>(4)?;
+    /// stream.gemm(&MatrixView::new(&a, 2, 2)?, &MatrixView::new(&b, 2, 2)?, MatrixViewMut::new(&mut c, 2, 2)?)?;
+    /// assert_eq!(stream.download(&c)?, [2.0, 1.0, 4.0, 3.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if the shapes do not fit together: `a` has to be m×k, `b` k×n
+    /// and `c` m×n. [`DeviceMismatch`](gpustream::ErrorKind::DeviceMismatch) if the stream cannot reach the memory.
+    /// [`DriverMissing`](gpustream::ErrorKind::DriverMissing) if the vendor's library is not installed,
+    /// [`Captured`](gpustream::ErrorKind::Captured) if it is not open yet and the stream is recorded. The library's own errors.
+    fn gemm<'a, A: Product<C>, C: 'a>(
+        &self,
+        a: impl Into<MatrixView<'a, A>>,
+        b: impl Into<MatrixView<'a, A>>,
+        c: impl Into<MatrixViewMut<'a, C>>,
+    ) -> Result<()>;
+
+    /// Computes `c = alpha a b + beta c` with the settings of [`Gemm`]. Does not block.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (a, b) = (stream.upload(&[1.0f32, 2.0])?, stream.upload(&[3.0f32, 4.0])?);
+    /// let mut c = stream.full(1, 100.0f32)?;
+    /// let (a, b) = (MatrixView::new(&a, 1, 2)?, MatrixView::new(&b, 2, 1)?);
+    /// stream.gemm_with(Gemm::new().alpha(2.0).beta(0.5), a, b, MatrixViewMut::new(&mut c, 1, 1)?)?;
+    /// assert_eq!(stream.download(&c)?, [2.0 * 11.0 + 50.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemm`](Self::gemm). [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if a scalar's view does not have
+    /// exactly one element. [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the way to compute does not suit the
+    /// elements (see [`Compute`]).
+    fn gemm_with<'a, A: Product<C>, C: 'a>(
+        &self,
+        options: Gemm<'_, A::Scalar>,
+        a: impl Into<MatrixView<'a, A>>,
+        b: impl Into<MatrixView<'a, A>>,
+        c: impl Into<MatrixViewMut<'a, C>>,
+    ) -> Result<()>;
+
+    /// Computes `y = alpha a x + beta y`. Does not block.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (a, x) = (stream.upload(&[1.0f32, 2.0, 3.0, 4.0])?, stream.upload(&[1.0f32, 10.0])?);
+    /// let mut y = stream.alloc::<f32>(2)?;
+    /// stream.gemv(1.0, MatrixView::new(&a, 2, 2)?, &x, 0.0, &mut y)?;
+    /// assert_eq!(stream.download(&y)?, [21.0, 43.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if the shapes do not fit together, a scalar's view does not
+    /// have exactly one element, or a matrix is a batch. [`Unsupported`](gpustream::ErrorKind::Unsupported) if a number is more than
+    /// the vendor's library can take. Otherwise as for [`gemm`](Self::gemm).
+    fn gemv<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        a: impl Into<MatrixView<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        beta: impl Into<Scalar<'a, T>>,
+        y: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()>;
+
+    /// Adds the product of a column and a row: `a += alpha x yᵀ`. Does not block. Complex numbers are not conjugated.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn ger<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+        a: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()>;
+
+    /// Computes one triangle of `c = alpha a aᵀ + beta c`. The other triangle stays as it is. Does not block. Complex numbers are
+    /// not conjugated.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn syrk<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        a: impl Into<MatrixView<'a, T>>,
+        beta: impl Into<Scalar<'a, T>>,
+        triangle: Triangle,
+        c: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()>;
+
+    /// Solves `a x = alpha b` for a triangular matrix `a`, and overwrites `b` with `x`. The other triangle of `a` is not read. Does
+    /// not block. A zero on the diagonal gives infinities and NaN.
+    ///
+    /// For `x a = alpha b`, transpose both matrices, and name the other triangle.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (a, mut b) = (stream.upload(&[2.0, f64::NAN, 1.0, 4.0])?, stream.upload(&[6.0, 11.0])?);
+    /// let a = MatrixView::new(&a, 2, 2)?;                 // 2 0, then 1 4
+    /// stream.trsm(1.0, Triangle::Lower, Diagonal::Stored, a, MatrixViewMut::new(&mut b, 2, 1)?)?;
+    /// assert_eq!(stream.download(&b)?, [3.0, 2.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn trsm<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        triangle: Triangle,
+        diagonal: Diagonal,
+        a: impl Into<MatrixView<'a, T>>,
+        b: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()>;
+
+    /// Computes `b = alpha a b` for a triangular matrix `a`. The other triangle of `a` is not read. Does not block.
+    ///
+    /// For `b = alpha b a`, transpose both matrices, and name the other triangle.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn trmm<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        triangle: Triangle,
+        diagonal: Diagonal,
+        a: impl Into<MatrixView<'a, T>>,
+        b: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()>;
+
+    /// Computes the sum of all products `x[i] y[i]`, as a buffer of one element. Does not block. Complex numbers are not
+    /// conjugated.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let x = stream.upload(&[1.0f32, 2.0, 3.0])?;
+    /// assert_eq!(stream.download(&stream.blas_dot(&x, &x)?)?, [14.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn blas_dot<'a, T: Field>(
+        &self,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+    ) -> Result<Buffer<T>>;
+
+    /// Computes the Euclidean norm, as a buffer of one element. It does not overflow if the norm itself does not. Does not block.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn nrm2<'a, T: Field>(&self, x: impl Into<VectorView<'a, T>>) -> Result<Buffer<T::Real>>;
+
+    /// Computes the sum of the absolute values of all real and imaginary parts, as a buffer of one element. Does not block.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn asum<'a, T: Field>(&self, x: impl Into<VectorView<'a, T>>) -> Result<Buffer<T::Real>>;
+
+    /// Finds the element with the largest sum of absolute parts, the first if there are several. The buffer's one element is its
+    /// index, **counted from 1** as in all BLAS libraries, or 0 if there are no elements. Does not block. With NaN among the
+    /// elements the index may be any.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn iamax<'a, T: Field>(&self, x: impl Into<VectorView<'a, T>>) -> Result<Buffer<i32>>;
+
+    /// Computes `y += alpha x`. Does not block.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn axpy<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()>;
+
+    /// Computes `x *= alpha`. Does not block.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn scal<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()>;
+}
+
+/// One half of a square matrix, with the diagonal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Triangle {
+    /// The elements whose column is not greater than their row.
+    Lower,
+    /// The elements whose row is not greater than their column.
+    Upper,
+}
+
+/// What is on the diagonal of a triangular matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Diagonal {
+    /// The elements that are stored there.
+    Stored,
+    /// Ones. What is stored there is not read.
+    Ones,
+}
+
+/// How [`Blas::gemm_with`] scales and computes a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Gemm<'a, S> {
+    pub(crate) alpha: Scalar<'a, S>,
+    pub(crate) beta: Scalar<'a, S>,
+    pub(crate) compute: Compute,
+}
+
+impl<'a, S: Number> Gemm<'a, S> {
+    /// Returns the settings of a plain product: `alpha` is 1, and `beta` is 0.
+    pub fn new() -> Self {
+        Self { alpha: Scalar::Host(S::ONE), beta: Scalar::Host(S::ZERO), compute: Compute::Full }
+    }
+
+    /// Multiplies the product by a number, or by one that is on the device ([`Scalar::Device`]).
+    #[must_use]
+    pub fn alpha(self, alpha: impl Into<Scalar<'a, S>>) -> Self {
+        Self { alpha: alpha.into(), ..self }
+    }
+
+    /// Adds the result's old elements, multiplied by a number. If that is 0 and known on the host, the old elements are not
+    /// read, so they may be unwritten or NaN.
+    #[must_use]
+    pub fn beta(self, beta: impl Into<Scalar<'a, S>>) -> Self {
+        Self { beta: beta.into(), ..self }
+    }
+
+    /// Chooses how to compute the product.
+    #[must_use]
+    pub fn compute(self, compute: Compute) -> Self {
+        Self { compute, ..self }
+    }
+}
+
+impl<S: Number> Default for Gemm<'_, S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How exactly a product is computed. What is less than [`Full`](Self::Full) is a permission: a device without such units computes
+/// more exactly, and so does the CPU device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Compute {
+    /// With all digits of the elements. The sums of `f16` and `bf16` are in `f32`.
+    #[default]
+    Full,
+    /// May round `f32` and `Complex<f32>` to TF32 before multiplying: 10 bits of mantissa, as many as `f16`.
+    Tf32,
+    /// May sum products of `f16` in `f16`. For this, both inputs and the result must be `f16`, and scalars known on the host.
+    F16,
+}
+
+impl Blas for Stream {
+    #[track_caller]
+    fn gemm<'a, A: Product<C>, C: 'a>(
+        &self,
+        a: impl Into<MatrixView<'a, A>>,
+        b: impl Into<MatrixView<'a, A>>,
+        c: impl Into<MatrixViewMut<'a, C>>,
+    ) -> Result<()> {
+        A::multiply(self, Gemm::new(), a.into(), b.into(), c.into())
+    }
+
+    #[track_caller]
+    fn gemm_with<'a, A: Product<C>, C: 'a>(
+        &self,
+        options: Gemm<'_, A::Scalar>,
+        a: impl Into<MatrixView<'a, A>>,
+        b: impl Into<MatrixView<'a, A>>,
+        c: impl Into<MatrixViewMut<'a, C>>,
+    ) -> Result<()> {
+        A::multiply(self, options, a.into(), b.into(), c.into())
+    }
+    #[track_caller]
+    fn gemv<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        a: impl Into<MatrixView<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        beta: impl Into<Scalar<'a, T>>,
+        y: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::gemv(self, [alpha.into(), beta.into()], a.into(), x.into(), y.into())
+    }
+
+    #[track_caller]
+    fn ger<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+        a: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::ger(self, alpha.into(), x.into(), y.into(), a.into())
+    }
+
+    #[track_caller]
+    fn syrk<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        a: impl Into<MatrixView<'a, T>>,
+        beta: impl Into<Scalar<'a, T>>,
+        triangle: Triangle,
+        c: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::syrk(self, [alpha.into(), beta.into()], a.into(), triangle, c.into())
+    }
+
+    #[track_caller]
+    fn trsm<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        triangle: Triangle,
+        diagonal: Diagonal,
+        a: impl Into<MatrixView<'a, T>>,
+        b: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::triangular(self, Triangular::Solve, alpha.into(), (triangle, diagonal, a.into()), b.into())
+    }
+
+    #[track_caller]
+    fn trmm<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        triangle: Triangle,
+        diagonal: Diagonal,
+        a: impl Into<MatrixView<'a, T>>,
+        b: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::triangular(
+            self,
+            Triangular::Multiply,
+            alpha.into(),
+            (triangle, diagonal, a.into()),
+            b.into(),
+        )
+    }
+
+    #[track_caller]
+    fn blas_dot<'a, T: Field>(
+        &self,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+    ) -> Result<Buffer<T>> {
+        routines::reduce(self, Reduction::Dot, x.into(), Some(y.into()))
+    }
+
+    #[track_caller]
+    fn nrm2<'a, T: Field>(&self, x: impl Into<VectorView<'a, T>>) -> Result<Buffer<T::Real>> {
+        routines::reduce(self, Reduction::Norm, x.into(), None)
+    }
+
+    #[track_caller]
+    fn asum<'a, T: Field>(&self, x: impl Into<VectorView<'a, T>>) -> Result<Buffer<T::Real>> {
+        routines::reduce(self, Reduction::Sum, x.into(), None)
+    }
+
+    #[track_caller]
+    fn iamax<'a, T: Field>(&self, x: impl Into<VectorView<'a, T>>) -> Result<Buffer<i32>> {
+        routines::reduce(self, Reduction::Largest, x.into(), None)
+    }
+
+    #[track_caller]
+    fn axpy<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::axpy(self, alpha.into(), x.into(), y.into())
+    }
+
+    #[track_caller]
+    fn scal<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::scal(self, alpha.into(), x.into())
+    }
+}

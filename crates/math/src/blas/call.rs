@@ -1,0 +1,139 @@
+//! One call of a BLAS library in a stream: its scalars, its workspace and its key.
+
+use std::ffi::{c_int, c_void};
+use std::hash::Hash;
+use std::ptr;
+
+use gpustream::half::f16;
+use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Result, Stream, View, bytemuck};
+use smallvec::SmallVec;
+
+use super::library::{Library, PointerMode};
+use crate::call::{Address, mismatch, refusal};
+use crate::keys::key_of;
+use crate::number::{Number, Scalar};
+
+/// The bytes of a scalar, in the type that the library reads. cuBLAS reads complex numbers of `f64` from the host by instructions
+/// that need this alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C, align(16))]
+struct Bytes([u8; 16]);
+
+/// The scalars of a call. A library reads all of them from the host, or all of them from the device.
+pub(super) struct Scalars<'a, S> {
+    on_host: [Option<Bytes>; 2],
+    on_device: [Option<View<'a, S>>; 2],
+    /// Scalars that the host knows, and that have to be on the device for the other one's sake.
+    uploaded: [Option<Buffer<S>>; 2],
+    mode: PointerMode,
+}
+
+/// Checks that a scalar on the device is one element.
+#[track_caller]
+pub(super) fn check_scalars<S: Number>(label: &'static str, scalars: &[Scalar<'_, S>]) -> Result<()> {
+    for scalar in scalars {
+        if let Scalar::Device(view) = scalar
+            && view.len() != 1
+        {
+            let text = format!("a scalar in a view of {} elements: give a view of one", view.len());
+            return Err(mismatch(label, text));
+        }
+    }
+    Ok(())
+}
+
+impl<'a, S: Number> Scalars<'a, S> {
+    /// Takes the scalars of a call. If one of two is on the device, the other one goes there too.
+    #[track_caller]
+    pub(super) fn new<const N: usize>(stream: &Stream, scalars: [Scalar<'a, S>; N]) -> Result<Self> {
+        let is_on_device = scalars.iter().any(|scalar| matches!(scalar, Scalar::Device(_)));
+        let mode = if is_on_device { PointerMode::Device } else { PointerMode::Host };
+        let mut all = Self { on_host: [None; 2], on_device: [None; 2], uploaded: [const { None }; 2], mode };
+        for (at, scalar) in scalars.into_iter().enumerate().take(2) {
+            match scalar {
+                Scalar::Device(view) => all.on_device[at] = Some(view),
+                Scalar::Host(value) if is_on_device => all.uploaded[at] = Some(stream.full(1, value)?),
+                Scalar::Host(value) => {
+                    let bytes = &mut all.on_host[at].insert(Bytes([0; 16])).0;
+                    let own = bytemuck::bytes_of(&value);
+                    bytes[..own.len()].copy_from_slice(own);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the scalars of a call that has none, and whose result goes to the device.
+    pub(super) fn of_result() -> Self {
+        Self {
+            on_host: [None; 2],
+            on_device: [None; 2],
+            uploaded: [const { None }; 2],
+            mode: PointerMode::Device,
+        }
+    }
+
+    /// Turns scalars of `f32` into `f16`.
+    #[track_caller]
+    pub(super) fn in_f16(mut self) -> Result<Self> {
+        if self.mode == PointerMode::Device {
+            let text = "`Compute::F16` takes scalars in `f16`, which views of `f32` are not; give scalars that the host knows";
+            return Err(refusal(ErrorKind::InvalidArgument, "gemm", text.to_owned()));
+        }
+        for Bytes(bytes) in self.on_host.iter_mut().flatten() {
+            let wide = f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            bytes[..2].copy_from_slice(&f16::from_f32(wide).to_ne_bytes());
+        }
+        Ok(self)
+    }
+
+    fn views(&self) -> [Option<View<'_, S>>; 2] {
+        [0, 1].map(|at| self.on_device[at].or_else(|| self.uploaded[at].as_ref().map(|buffer| buffer.view())))
+    }
+}
+
+/// Enqueues one call of the library. `call` gets the handle, and the addresses of the scalars.
+///
+/// # Safety
+/// The call goes to the handle's stream, reads the scalars, keeps to `memory`, and depends on nothing but the label, `description`,
+/// the scalars and the memory.
+#[track_caller]
+pub(super) unsafe fn enqueue<'a, S: Number, D: Eq + Hash + Send + 'static>(
+    stream: &Stream,
+    label: &'static str,
+    library: &Library,
+    scalars: &'a Scalars<'_, S>,
+    description: D,
+    memory: SmallVec<[Arg<'a>; 6]>,
+    call: impl FnOnce(*mut c_void, [*const c_void; 2]) -> Result<()>,
+) -> Result<()> {
+    let views = scalars.views();
+    let mut workspace = stream.alloc::<u8>(library.workspace)?;
+    let work = Address(workspace.as_raw().0);
+    let key = key_of(stream, (label, description, scalars.on_host))?;
+    let at = [0, 1].map(|at| match (&views[at], &scalars.on_host[at]) {
+        (Some(view), _) => view.as_raw().0 as *const c_void,
+        (None, Some(bytes)) => bytes.0.as_ptr().cast(),
+        (None, None) => ptr::null(),
+    });
+    // For as long as the workspace is borrowed.
+    let mut all: SmallVec<[Arg<'_>; 6]> = memory.into_iter().map(|arg| arg as Arg<'_>).collect();
+    all.push(Arg::write(&mut workspace));
+    all.extend(views.iter().flatten().map(|view| Arg::read(view)));
+    // SAFETY: by this function's contract. The workspace is written too, and the handle lives as long as the device.
+    unsafe {
+        stream.external_keyed(label, &all[..], key, |raw, ()| {
+            let state = library.begin(raw, work, scalars.mode)?;
+            call(state.handle, at)
+        })
+    }
+}
+
+/// Returns the numbers as a C `int`, if they all fit.
+pub(super) fn small<const N: usize>(numbers: [usize; N]) -> Option<[c_int; N]> {
+    let mut small = [0; N];
+    for (small, number) in small.iter_mut().zip(numbers) {
+        *small = number.try_into().ok()?;
+    }
+    Some(small)
+}

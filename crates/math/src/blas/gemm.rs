@@ -1,0 +1,350 @@
+//! Checks a product and enqueues it: on the vendor's library, or in tiles on the CPU device's workers.
+
+use std::ffi::{c_longlong, c_void};
+
+use gpustream::half::{bf16, f16};
+use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Plain, Result, Stream, View};
+use num_complex::Complex;
+use smallvec::{SmallVec, smallvec};
+
+use super::call::{Scalars, check_scalars, enqueue, small};
+use super::field::Field;
+use super::library::{Library, compute};
+use super::{Compute, Gemm, cpu};
+use crate::call::{Address, mismatch, refusal};
+use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order, Place};
+use crate::number::{DataType, Element, Number, Scalar};
+use crate::table::Vendor;
+
+/// Elements whose products are elements of type `C`.
+///
+/// | inputs | results | scalars, and the sums |
+/// |---|---|---|
+/// | `f32`, `f64`, `Complex<f32>`, `Complex<f64>` | the same | the same |
+/// | `f16`, `bf16` | the same, or `f32` | `f32` |
+/// | `i8` | `i32` | `i32` |
+pub trait Product<C>: Element {
+    /// The type of `alpha` and `beta`.
+    type Scalar: Number;
+
+    /// Checks a product and enqueues it.
+    #[doc(hidden)]
+    fn multiply(
+        stream: &Stream,
+        options: Gemm<'_, Self::Scalar>,
+        a: MatrixView<'_, Self>,
+        b: MatrixView<'_, Self>,
+        c: MatrixViewMut<'_, C>,
+    ) -> Result<()>;
+}
+
+macro_rules! products {
+    ($($input:ty => $output:ty, $scalar:ty, $compute:ident;)*) => {$(
+        impl Product<$output> for $input {
+            type Scalar = $scalar;
+
+            #[track_caller]
+            fn multiply(
+                stream: &Stream,
+                options: Gemm<'_, $scalar>,
+                a: MatrixView<'_, Self>,
+                b: MatrixView<'_, Self>,
+                c: MatrixViewMut<'_, $output>,
+            ) -> Result<()> {
+                multiply::<$input, $output, $scalar>(stream, compute::$compute, options, a, b, c)
+            }
+        }
+    )*};
+}
+products! {
+    f32 => f32, f32, F32;
+    f64 => f64, f64, F64;
+    Complex<f32> => Complex<f32>, Complex<f32>, F32;
+    Complex<f64> => Complex<f64>, Complex<f64>, F64;
+    f16 => f16, f32, F32;
+    f16 => f32, f32, F32;
+    bf16 => bf16, f32, F32;
+    bf16 => f32, f32, F32;
+    i8 => i32, i32, I32;
+}
+
+/// A product that another routine needs on the CPU device, or if the library would do nothing.
+#[track_caller]
+pub(super) fn multiply_labelled<T: Field>(
+    stream: &Stream,
+    label: &'static str,
+    options: Gemm<'_, T>,
+    a: MatrixView<'_, T>,
+    b: MatrixView<'_, T>,
+    c: MatrixViewMut<'_, T>,
+) -> Result<()> {
+    let full = if matches!(T::TYPE, DataType::F64 | DataType::C64) { compute::F64 } else { compute::F32 };
+    match Library::of(stream)? {
+        None => on_cpu(stream, label, options, a, b, c),
+        Some(library) => on_library(stream, label, &library, full, options, a, b, c),
+    }
+}
+
+#[track_caller]
+fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
+    stream: &Stream,
+    full: u32,
+    options: Gemm<'_, S>,
+    a: MatrixView<'_, A>,
+    b: MatrixView<'_, A>,
+    c: MatrixViewMut<'_, C>,
+) -> Result<()> {
+    check_shapes(a.place(), b.place(), c.place())?;
+    let compute = computed(full, options.compute, A::TYPE, C::TYPE)?;
+    check_scalars("gemm", &[options.alpha, options.beta])?;
+    if c.place().is_empty() {
+        return Ok(());
+    }
+    match Library::of(stream)? {
+        None => on_cpu(stream, "gemm", options, a, b, c),
+        Some(library) => on_library(stream, "gemm", &library, compute, options, a, b, c),
+    }
+}
+
+#[track_caller]
+fn check_shapes(a: Place, b: Place, c: Place) -> Result<()> {
+    let fits = a.columns == b.rows && a.rows == c.rows && b.columns == c.columns;
+    if !fits {
+        let text = format!(
+            "a product of {}×{} and {}×{} in a matrix of {}×{}: give m×k and k×n for m×n",
+            a.rows, a.columns, b.rows, b.columns, c.rows, c.columns
+        );
+        return Err(mismatch("gemm", text));
+    }
+    if [a.batch, b.batch].into_iter().all(|batch| batch == c.batch || batch == 1) {
+        return Ok(());
+    }
+    let text = format!(
+        "products of batches of {} and {} matrices in a batch of {}: give each input as many as the result, or one for all",
+        a.batch, b.batch, c.batch
+    );
+    Err(mismatch("gemm", text))
+}
+
+/// Returns the way to compute by the library's number.
+#[track_caller]
+fn computed(full: u32, wanted: Compute, input: DataType, output: DataType) -> Result<u32> {
+    match (wanted, input, output) {
+        (Compute::Full, ..) => Ok(full),
+        (Compute::Tf32, DataType::F32 | DataType::C32, _) => Ok(compute::TF32),
+        (Compute::F16, DataType::F16, DataType::F16) => Ok(compute::F16),
+        _ => Err(refusal(
+            ErrorKind::InvalidArgument,
+            "gemm",
+            format!(
+                "`Compute::{wanted:?}` is not for products of {input:?} in {output:?}; see `Compute` for what it takes"
+            ),
+        )),
+    }
+}
+
+/// Returns the distance from one matrix to the next, or 0 if there is one for all.
+fn step(place: Place) -> usize {
+    if place.batch == 1 { 0 } else { place.stride }
+}
+
+#[track_caller]
+fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
+    stream: &Stream,
+    label: &'static str,
+    options: Gemm<'_, S>,
+    a: MatrixView<'_, A>,
+    b: MatrixView<'_, A>,
+    c: MatrixViewMut<'_, C>,
+) -> Result<()> {
+    fn operand<T: Plain>(place: Place, memory: View<'_, T>) -> cpu::Operand {
+        let (row, column) = place.steps();
+        cpu::Operand { address: Address(memory.as_raw().0), row, column, matrix: step(place) }
+    }
+    let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
+    let mut c = c.into_memory();
+    let product = cpu::Job {
+        m: c_place.rows,
+        n: c_place.columns,
+        k: a_place.columns,
+        batch: c_place.batch,
+        a: operand(a_place, a.memory()),
+        b: operand(b_place, b.memory()),
+        c: operand(c_place, c.view()),
+        alpha: cpu::Factor::from(options.alpha),
+        beta: cpu::Factor::from(options.beta),
+    };
+    let (a, b, scalars) = (a.memory(), b.memory(), [options.alpha, options.beta]);
+    let mut memory: SmallVec<[Arg<'_>; 5]> = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
+    memory.extend(scalars.iter().filter_map(|scalar| match scalar {
+        Scalar::Host(_) => None,
+        Scalar::Device(view) => Some(Arg::read(view)),
+    }));
+    let tiles = cpu::Tiles::of(&product, stream.device().info().multiprocessors);
+    // SAFETY: the parts read `a`, `b` and the scalars, and write `c`, each its own tiles. The addresses are those of `memory`,
+    // and the matrices are within it.
+    unsafe {
+        stream.external_parallel(label, &memory[..], tiles.parts(), move |part, ()| {
+            tiles.run::<A, C, S>(&product, part);
+        })
+    }
+}
+
+/// What decides, with the memory, what a library enqueues for a product. All matrices have contiguous columns, as the libraries
+/// want them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Call {
+    transposed: [bool; 2],
+    /// m, n and k.
+    size: [usize; 3],
+    leading: [usize; 3],
+    stride: [usize; 3],
+    batch: usize,
+    types: [DataType; 2],
+    compute: u32,
+}
+
+#[track_caller]
+fn on_library<A: Element, C: Element, S: Number>(
+    stream: &Stream,
+    label: &'static str,
+    library: &Library,
+    compute: u32,
+    options: Gemm<'_, S>,
+    a: MatrixView<'_, A>,
+    b: MatrixView<'_, A>,
+    c: MatrixViewMut<'_, C>,
+) -> Result<()> {
+    // If the rows of `c` are contiguous, we compute its transpose, the product of the transposed inputs in the other order.
+    let (a, b, c) = if c.place().order == Order::RowMajor { (b.t(), a.t(), c.t()) } else { (a, b, c) };
+    let room = [aligned(stream, library, &a)?, aligned(stream, library, &b)?];
+    let (a, b) = (room[0].view(a)?, room[1].view(b)?);
+
+    let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
+    let mut c = c.into_memory();
+    let call = Call {
+        transposed: [a_place.order == Order::RowMajor, b_place.order == Order::RowMajor],
+        size: [c_place.rows, c_place.columns, a_place.columns],
+        leading: [a_place, b_place, c_place].map(|place| place.leading.max(1)),
+        stride: [a_place, b_place, c_place].map(step),
+        batch: c_place.batch,
+        types: [A::TYPE, C::TYPE],
+        compute,
+    };
+    let scalars = Scalars::new(stream, [options.alpha, options.beta])?;
+    let scalars = if compute == compute::F16 { scalars.in_f16()? } else { scalars };
+    let (a, b) = (a.memory(), b.memory());
+    let to = Address(c.view().as_raw().0);
+    // Inputs without elements may have no address, and cuBLAS still looks at it.
+    let from = if call.size[2] == 0 { [to; 2] } else { [&a, &b].map(|view| Address(view.as_raw().0)) };
+    let memory = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
+    // SAFETY: the product goes to the library's stream, reads `a`, `b` and the scalars, and writes `c`. It depends on nothing but
+    // `call` and that.
+    unsafe {
+        enqueue(stream, label, library, &scalars, call, memory, |state, at| {
+            call.make(library, state, from, to, at)
+        })
+    }
+}
+
+impl Call {
+    /// Calls the library.
+    ///
+    /// # Safety
+    /// The handle is set up, and the addresses are those of the matrices and the scalars.
+    unsafe fn make(
+        &self,
+        library: &Library,
+        handle: *mut c_void,
+        [a, b]: [Address; 2],
+        c: Address,
+        [alpha, beta]: [*const c_void; 2],
+    ) -> Result<()> {
+        let (api, settings) = (library.api, library.api.settings());
+        let [op_a, op_b] =
+            self.transposed.map(|transposed| if transposed { settings.transposed } else { settings.plain });
+        let [input, output] = self.types.map(|number| number as u32);
+        let (a, b, c) = (a.read(), b.read(), c.write());
+        let (compute, default) = (api.compute(self.compute), settings.default);
+        let [sa, sb, sc] = self.stride.map(|stride| stride as c_longlong);
+        // SAFETY: by this function's contract; scalars of the host are read before the call returns.
+        unsafe {
+            if let (Some([m, n, k]), Some([la, lb, lc]), Some([batch])) =
+                (small(self.size), small(self.leading), small([self.batch]))
+            {
+                if batch == 1 {
+                    return api.gemm(
+                        handle, op_a, op_b, m, n, k, alpha, a, input, la, b, input, lb, beta, c, output, lc,
+                        compute, default,
+                    );
+                }
+                return api.gemm_batched(
+                    handle, op_a, op_b, m, n, k, alpha, a, input, la, sa, b, input, lb, sb, beta, c, output,
+                    lc, sc, batch, compute, default,
+                );
+            }
+            let [m, n, k] = self.size.map(|size| size as i64);
+            let [la, lb, lc] = self.leading.map(|leading| leading as i64);
+            api.gemm_batched_64(
+                handle,
+                op_a,
+                op_b,
+                m,
+                n,
+                k,
+                alpha,
+                a,
+                input,
+                la,
+                sa,
+                b,
+                input,
+                lb,
+                sb,
+                beta,
+                c,
+                output,
+                lc,
+                sc,
+                self.batch as i64,
+                compute,
+                default,
+            )
+        }
+    }
+}
+
+/// Room for a copy of an input that the library cannot read in its own place.
+struct Room<T: Plain>(Option<(Buffer<T>, Layout)>);
+
+impl<T: Plain> Room<T> {
+    fn view<'a>(&'a self, matrix: MatrixView<'a, T>) -> Result<MatrixView<'a, T>> {
+        match &self.0 {
+            Some((buffer, layout)) => MatrixView::with_layout(buffer, *layout),
+            None => Ok(matrix),
+        }
+    }
+}
+
+/// cuBLAS takes `i8` only if addresses and leading dimensions are multiples of 4. If they are not, copies the matrix to
+/// aligned memory.
+fn aligned<T: Element>(stream: &Stream, library: &Library, matrix: &MatrixView<'_, T>) -> Result<Room<T>> {
+    const UNIT: usize = 4;
+    let place = matrix.place();
+    let is_aligned = [matrix.memory().as_raw().0, place.leading, step(place)].iter().all(|n| n % UNIT == 0);
+    if library.api.vendor != Vendor::Nvidia || T::TYPE != DataType::I8 || is_aligned || place.is_empty() {
+        return Ok(Room(None));
+    }
+    let (lines, width) = place.lines();
+    let leading = width.next_multiple_of(UNIT);
+    let stride = lines * leading;
+    let mut copy = stream.alloc::<T>(place.batch * stride)?;
+    for index in 0..place.batch {
+        let source = matrix.matrix(index)?.memory();
+        let mut target = copy.slice_mut(index * stride..(index + 1) * stride)?;
+        let (from, to) = (Pitched::new_2d(place.leading), Pitched::new_2d(leading));
+        stream.copy_box(&source, from, &mut target, to, [width, lines, 1])?;
+    }
+    let layout = Layout::new(place.rows, place.columns).order(place.order).leading(leading);
+    Ok(Room(Some((copy, layout.batch(place.batch).stride(stride)))))
+}

@@ -1,0 +1,80 @@
+//! Matrix products and Fourier transforms on [`gpustream`]'s streams: the same calls on CUDA (cuBLAS, cuFFT), HIP (hipBLAS, hipFFT)
+//! and the CPU device.
+//!
+//! The routines are methods of a stream. Bring them into scope with the [prelude]:
+//!
+//! ```
+//! use gpustream::Device;
+//! use gpustream_math::prelude::*;
+//!
+//! let stream = Device::open("cpu")?.stream()?;
+//! let a = stream.upload(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! let mut c = stream.alloc::<f32>(4)?;
+//! let a = MatrixView::new(&a, 2, 3)?;                  // two rows, three columns, row after row
+//! stream.gemm(&a, a.t(), &mut MatrixViewMut::new(&mut c, 2, 2)?)?;
+//! assert_eq!(stream.download(&c)?, [14.0, 32.0, 32.0, 77.0]);
+//! # Ok::<(), gpustream::Error>(())
+//! ```
+//!
+//! You set nothing up. A call enqueues its work like a launch and returns: in the stream's order, after all work that its
+//! memory needs, in captures and replayed steps too. The vendor's library is opened when a device first needs it, and we keep one
+//! handle for each device. Opening takes a moment and cannot be captured, so call [`prepare`] before your first capture.
+//!
+//! **First calls may wait.** On CUDA, a library loads its kernels when it first needs them, and the driver may let that wait for
+//! all kernels that run on the device. If such a kernel in turn waits for your thread, both wait forever. So make one call of each
+//! kind before you start such kernels, or set `CUDA_MODULE_LOADING=EAGER`.
+//!
+//! Workspace comes from the device's pool, in each call. So two streams never share it, and the vendor's library
+//! allocates nothing.
+//!
+//! | device | [`Blas`](blas::Blas) | [`Fft`](fft::Fft) |
+//! |---|---|---|
+//! | CUDA | cuBLAS 11 or later | cuFFT 10 or later |
+//! | HIP | hipBLAS 2 (ROCm 6.0) or later | hipFFT |
+//! | CPU | the crate `gemm`, in tiles on the device's workers | the crates `rustfft` and `realfft`, in lines on the device's workers |
+//!
+//! We look for the libraries where the dynamic linker does, then in the toolkits' usual folders, and in the active Python
+//! environment, whose packages (`nvidia-cublas`, `nvidia-cufft`) have them too. The variables `GPUSTREAM_CUBLAS_LIBRARY`,
+//! `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and `GPUSTREAM_HIPFFT_LIBRARY` name a file instead. If there is none, a call fails with
+//! [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
+//!
+//! # Features
+//!
+//! `blas` is the matrix routines, `fft` the transforms. Both are on by default.
+#![warn(clippy::missing_errors_doc)]
+// Each family uses a part of what they share.
+#![cfg_attr(
+    not(all(feature = "blas", feature = "fft")),
+    allow(dead_code, unreachable_pub, unused_imports, unused_macros)
+)]
+
+#[cfg(feature = "blas")]
+pub mod blas;
+mod call;
+#[cfg(feature = "fft")]
+pub mod fft;
+mod keys;
+mod library;
+mod matrix;
+mod number;
+mod prepare;
+mod table;
+mod vector;
+
+pub use library::{LibraryInfo, libraries};
+pub use matrix::{Layout, MatrixView, MatrixViewMut, Order};
+pub use num_complex::Complex;
+pub use number::{Number, Scalar};
+pub use prepare::prepare;
+pub use vector::{VectorView, VectorViewMut};
+
+/// Everything that you need to call the routines on a stream.
+pub mod prelude {
+    #[cfg(feature = "blas")]
+    pub use crate::blas::{Blas, Compute, Diagonal, Gemm, Triangle};
+    #[cfg(feature = "fft")]
+    pub use crate::fft::{Direction, Fft, FftShape, Spacing};
+    pub use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order};
+    pub use crate::number::Scalar;
+    pub use crate::vector::{VectorView, VectorViewMut};
+}

@@ -1,0 +1,109 @@
+//! The driver's calls around a matrix product, which are the same for CUDA and HIP.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod fakes;
+
+use gpustream::{Buffer, Device, ErrorKind, Stream};
+use gpustream_math::prelude::*;
+use recorder::{Call, Recorder};
+
+use crate::fakes::{Fake, ONE, increment, load_kernel, on_each, run_kernel};
+
+const N: usize = 8;
+
+/// Plays a scene on both drivers, with two streams. The fakes' products fill the result with ones.
+fn on_both(scene: impl Fn(&Fake, &Recorder, &Device, [Stream; 2])) {
+    fake_blas::load();
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        run_kernel(recorder);
+        gpustream_math::prepare(&device).unwrap();
+        let streams = [(); 2].map(|()| device.stream().unwrap());
+        scene(fake, recorder, &device, streams);
+        recorder.release();
+    });
+}
+
+fn square(stream: &Stream, x: &Buffer<f32>, y: &mut Buffer<f32>) -> gpustream::Result<()> {
+    let x = MatrixView::new(x, N, N)?;
+    stream.gemm(x, x, MatrixViewMut::new(y, N, N)?)
+}
+
+/// Returns the calls that order or do work, in words that both vendors share. A product is one too.
+fn calls(recorder: &Recorder, work: impl FnOnce()) -> Vec<&'static str> {
+    let ((), calls) = recorder.record(work);
+    let word = |call: &Call| match call.name {
+        "cublasGemmEx" | "hipblasGemmEx_v2" => "product",
+        _ => call.word(),
+    };
+    calls.iter().map(word).filter(|word| ["launch", "record", "wait", "product"].contains(word)).collect()
+}
+
+#[test]
+fn a_product_adds_nothing_within_a_stream_and_one_hand_over_between_two() {
+    on_both(|fake, recorder, device, [a, b]| {
+        let kernel = load_kernel(fake, device).unwrap();
+        let (mut x, mut y) = (a.zeros::<f32>(N * N).unwrap(), a.zeros::<f32>(N * N).unwrap());
+        let mut round = |first: &Stream, second: &Stream, third: &Stream| {
+            increment(&kernel, first, ONE, &mut x.cast_mut::<u32>().unwrap()).unwrap();
+            square(second, &x, &mut y).unwrap();
+            increment(&kernel, third, ONE, &mut y.cast_mut::<u32>().unwrap()).unwrap();
+        };
+        // From here on nothing ends, so that every hand-over has something to wait for. The first rounds make events.
+        recorder.hold();
+        round(&a, &b, &a);
+        round(&a, &a, &a);
+        assert_eq!(calls(recorder, || round(&a, &a, &a)), ["launch", "product", "launch"]);
+        let two = calls(recorder, || round(&a, &b, &b));
+        assert_eq!(two, ["launch", "record", "wait", "product", "launch"]);
+        let there_and_back = calls(recorder, || round(&b, &a, &b));
+        assert_eq!(there_and_back[there_and_back.len() - 4..], ["product", "record", "wait", "launch"]);
+        recorder.release();
+        assert_eq!(a.download(&y).unwrap()[0].to_bits(), 1.0f32.to_bits() + 1);
+    });
+}
+
+#[test]
+fn a_handle_is_set_up_only_if_something_changed() {
+    on_both(|_, recorder, _, [a, b]| {
+        let (x, mut y) = (a.zeros::<f32>(N * N).unwrap(), a.zeros::<f32>(N * N).unwrap());
+        square(&a, &x, &mut y).unwrap();
+        let settings = |stream: &Stream, y: &mut Buffer<f32>| {
+            let ((), calls) = recorder.record(|| square(stream, &x, y).unwrap());
+            calls.iter().filter(|call| call.name.contains("blasSet")).count()
+        };
+        assert_eq!(settings(&a, &mut y), 0, "the same stream and the same workspace");
+        assert_eq!(settings(&b, &mut y), 2, "another stream, which takes the workspace away");
+    });
+}
+
+#[test]
+fn failures_of_the_library_name_its_function() {
+    on_both(|fake, recorder, _, [a, _]| {
+        let (x, mut y) = (a.zeros::<f32>(N * N).unwrap(), a.zeros::<f32>(N * N).unwrap());
+        recorder.fail_next(if fake.name == "cuda" { "cublasGemmEx" } else { "hipblasGemmEx_v2" }, 13);
+        let error = square(&a, &x, &mut y).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::External, Some(13)), "{error}");
+        assert!(error.call().is_some_and(|call| call.contains("GemmEx")), "{error}");
+        square(&a, &x, &mut y).unwrap();
+    });
+}
+
+#[test]
+fn a_library_is_not_opened_in_a_capture() {
+    fake_blas::load();
+    on_each(|fake, recorder| {
+        let device = Device::open(fake.name).unwrap();
+        let s = device.stream().unwrap();
+        let (x, mut y) = (s.zeros::<f32>(N * N).unwrap(), s.zeros::<f32>(N * N).unwrap());
+        let error = s.capture(|s| square(s, &x, &mut y)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Captured, "{error}");
+        assert!(error.to_string().contains("prepare"), "{error}");
+        square(&s, &x, &mut y).unwrap();
+        let graph = s.capture(|s| square(s, &x, &mut y)).unwrap();
+        graph.launch(&s).unwrap();
+        assert_eq!(s.download(&y).unwrap(), [1.0; N * N]);
+        drop(graph);
+        recorder.release();
+    });
+}
