@@ -99,10 +99,7 @@ pub(crate) fn generate(
     let enums = module.definitions.iter().filter(|definition| matches!(definition, Definition::Enum(_)));
     let values: Vec<_> =
         enums.map(Definition::name).chain(types.iter().map(|(_, name)| name.as_str())).collect();
-    let launchers = |kernel: &Kernel| {
-        let (line, _) = unit.source.position(kernel.name_range.start);
-        launcher::launchers(kernel, &values, &format!("`{}`, line {line}", unit.file_name()))
-    };
+    let launchers = |kernel: &Kernel| launcher::launchers(kernel, &values);
     let has_params = kernels.iter().any(|kernel| !kernel.params.is_empty());
     Ok(fill!(
         BINDINGS,
@@ -148,9 +145,13 @@ fn docs_or(docs: &[String], instead: &str) -> String {
 
 /// Returns a kernel's field of `Kernels`. A template's has one element for each instance.
 fn field(kernel: &Kernel) -> String {
+    let one = match kernel.targets {
+        None => "__gpustream::Kernel",
+        Some(_) => "::core::option::Option<__gpustream::Kernel>",
+    };
     let ty = match &kernel.template[..] {
-        [] => "__gpustream::Kernel".to_owned(),
-        _ => format!("[__gpustream::Kernel; {}]", kernel.instances.len()),
+        [] => one.to_owned(),
+        _ => format!("[{one}; {}]", kernel.instances.len()),
     };
     format!("{}: {ty},\n", names::field(&kernel.name))
 }
@@ -160,7 +161,11 @@ fn load(kernel: &Kernel) -> String {
     let load = |instance: &Instance| {
         let table = instance.param_table().into_iter();
         let params: Vec<_> = table.map(|(offset, size)| format!("param({offset}, {size})")).collect();
-        format!("module.kernel_with({:?}, &[{}])?", kernel.key(instance), params.join(", "))
+        let found = format!("module.kernel_with({:?}, &[{}])", kernel.key(instance), params.join(", "));
+        match kernel.targets {
+            None => format!("{found}?"),
+            Some(_) => format!("__gpustream::codegen::if_compiled({found})?"),
+        }
     };
     let loaded: Vec<_> = kernel.instances.iter().map(load).collect();
     let loaded = match &kernel.template[..] {

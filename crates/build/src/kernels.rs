@@ -183,12 +183,25 @@ impl Kernels {
         self
     }
 
-    /// Parses the files without compiling them.
+    /// Parses the files without compiling them. If a file's kernels come from macros, from its headers or out of an `#if`,
+    /// and there is a folder for results, we run the compilers' preprocessors, as [`build`](Self::build) does.
     ///
     /// # Errors
     /// Every diagnostic of every file.
     pub fn check(&self) -> Result<()> {
-        let units = self.parse(Path::new("one folder"), &mut Cargo::new(false))?;
+        let mut cargo = Cargo::new(false);
+        let mut units = self.parse(Path::new("one folder"), &mut cargo)?;
+        let folder = self.out_dir.clone().or_else(|| env::var_os("OUT_DIR").map(PathBuf::from));
+        if let Some(folder) = folder.filter(|_| units.iter().any(|unit| unit.needs_preprocessing)) {
+            fs::create_dir_all(&folder)?;
+            let folder = folder.canonicalize()?;
+            headers::unpack(&folder.join(headers::FOLDER))?;
+            let plan = self.plan(&units, &mut cargo)?;
+            let common = self.common(&plan, folder);
+            units = self.preprocessed(units, &plan, &common, &mut cargo)?;
+        } else if refused(&units).is_none() {
+            self.check_instances(&units)?;
+        }
         refused(&units).or(())
     }
 
@@ -218,12 +231,10 @@ impl Kernels {
     fn build_in(&self, out_dir: PathBuf, cargo: &mut Cargo) -> Result<Built> {
         self.watch(cargo);
         let units = self.parse(&out_dir, cargo)?;
-        for warning in units.iter().flat_map(|unit| &unit.module.warnings) {
-            cargo.warn(warning);
-        }
         headers::unpack(&out_dir.join(headers::FOLDER))?;
         let plan = self.plan(&units, cargo)?;
         let common = self.common(&plan, out_dir);
+        let units = self.preprocessed(units, &plan, &common, cargo)?;
         let beside = units.iter().flat_map(|unit| &unit.searched);
         for folder in common.searched.iter().chain(beside) {
             if search::can_watch(folder, &common.out_dir) {
@@ -237,6 +248,32 @@ impl Kernels {
         }
         bindings::index::write(&common.out_dir, units.iter().map(|unit| &*unit.module.name))?;
         Ok(Built { files, out_dir: common.out_dir })
+    }
+
+    /// Reads files again as each compiler sees them, if the parser needs that. See [`Unit::needs_preprocessing`].
+    fn preprocessed(
+        &self,
+        units: Vec<Unit>,
+        plan: &Plan,
+        common: &compile::Common,
+        cargo: &mut Cargo,
+    ) -> Result<Vec<Unit>> {
+        let read = |unit| compile::preprocess::read(unit, plan, common, self.script());
+        let units: Vec<_> = units.into_iter().map(read).collect();
+        for unit in &units {
+            unit.module.warnings.iter().for_each(|warning| cargo.warn(warning));
+            for file in unit.versions.values().flat_map(|version| version.source.files()) {
+                cargo.watch(file);
+            }
+        }
+        if refused(&units).is_none() {
+            self.check_instances(&units)?;
+        }
+        Ok(units)
+    }
+
+    fn script(&self) -> Script<'_> {
+        Script { defines: &self.defines, instances: &self.instances }
     }
 
     /// Decides what to compile with which compilers.
@@ -294,9 +331,8 @@ impl Kernels {
         let includes: Vec<_> = self.absolute_includes().collect();
         let mut units: Vec<Unit> = Vec::new();
         let mut failed = Error::none();
-        let script = Script { defines: &self.defines, instances: &self.instances };
         for (path, only) in &self.files {
-            match Unit::read(path, only.as_ref(), &includes, script) {
+            match Unit::read(path, only.as_ref(), &includes, self.script()) {
                 Ok(unit) => {
                     // A build script must not be run again because of its own output.
                     let headers = unit.headers.iter().filter_map(|header| header.path.as_ref());
@@ -314,25 +350,29 @@ impl Kernels {
                 Err(error) => failed.join(error),
             }
         }
-        for instance in &self.instances {
-            if failed.is_none()
-                && refused(&units).is_none()
-                && !units.iter().any(|unit| unit.module.instantiates(instance))
-            {
-                failed.join(Error::message(format!(
-                    "no kernel template for `.instantiate({instance:?})`; write it like \"axpy<float>\""
-                )));
-            }
-        }
         if !failed.is_none() {
             failed.join(refused(&units));
         }
         failed.or(units)
     }
+
+    /// Refuses an instance that the build script asks for if no file has its template.
+    fn check_instances(&self, units: &[Unit]) -> Result<()> {
+        let mut failed = Error::none();
+        for instance in &self.instances {
+            if !units.iter().any(|unit| unit.module.instantiates(instance)) {
+                failed.join(Error::message(format!(
+                    "no kernel template for `.instantiate({instance:?})`; write it like \"axpy<float>\""
+                )));
+            }
+        }
+        failed.or(())
+    }
 }
 
 /// Writes the bindings of a file, once it is compiled.
 fn bind(unit: &Unit, outputs: Vec<Output>, common: &compile::Common, cargo: &mut Cargo) -> Result<BuiltFile> {
+    let unit = &unit.with_targets(&outputs);
     let mut file = BuiltFile {
         path: unit.source.path.clone(),
         bindings: common.out_dir.join(format!("{}.rs", unit.module.name)),

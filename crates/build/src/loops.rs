@@ -209,10 +209,10 @@ impl Loops {
         for Second { name, code, end } in seconds {
             let code = match lines {
                 Lines::Users => code.clone(),
-                Lines::Forms => code.replace(&format!("\"{path}\""), &format!("\"{name}\"")),
+                Lines::Forms => named_after(name, code),
             };
-            let (line, _) = unit.source.position(*end);
-            text.insert_str(*end, &format!("\n{code}#line {line} \"{path}\"\n"));
+            let back = unit.source.line_directive(*end, &path);
+            text.insert_str(*end, &format!("\n{code}{back}\n"));
         }
         Ok(Some(unit.in_place(&text)))
     }
@@ -235,6 +235,15 @@ impl Loops {
         }
         names
     }
+}
+
+/// Returns a form's code with its own name as the file in each `#line`.
+fn named_after(name: &str, code: &str) -> String {
+    let renamed = |line: &str| match line.strip_prefix("#line ").and_then(|rest| rest.split_once(' ')) {
+        Some((number, _)) => format!("#line {number} \"{name}\"\n"),
+        None => format!("{line}\n"),
+    };
+    code.lines().map(renamed).collect()
 }
 
 /// Returns the name of the kernel that has this second form.
@@ -295,12 +304,12 @@ fn form(
         plainer => plainer?,
     };
     if let Some(text) = plainer {
-        let plain = SourceFile::new(&source.path, text);
+        let plain = source.with_text(text);
         let readable = readable(&plain.text);
         let tree = tree(&readable).map_err(|_| unreadable())?;
         let form = form(&plain, path, tree.root_node(), waits, kernel, index, rewrites + 1);
         let refusal = |refusal: Refusal| Refusal {
-            at: source.start_of(plain.position(refusal.at).0),
+            at: source.start_of(plain.row(refusal.at)),
             reason: inline::in_users_words(&refusal.reason),
         };
         return form.map(|form| form.ending_at(whole(function).end_byte())).map_err(refusal);

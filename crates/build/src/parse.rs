@@ -22,7 +22,7 @@ mod uses;
 
 use std::collections::{BTreeSet, HashSet};
 
-pub(crate) use preprocess::{Helper, readable};
+pub(crate) use preprocess::{Helper, readable, without_comments};
 pub(crate) use shared::hip_arrays;
 use tree_sitter::{Node, Tree, TreeCursor};
 
@@ -154,6 +154,7 @@ fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, instances: &[String]) 
         read_only: Vec::new(),
         dynamic_shared: file.dynamic_shared,
         warnings: file.warnings,
+        uninstantiated: !file.unused.is_empty(),
     })
 }
 
@@ -267,7 +268,10 @@ impl<'a> File<'a> {
                 context.conditional |= !is_include_guard(self.source, node);
             }
             "preproc_def" | "preproc_function_def" => {
-                self.check_macro(node);
+                // After preprocessing, the kernels that a macro makes are there.
+                if !self.source.is_preprocessed() {
+                    self.check_macro(node);
+                }
                 return;
             }
             "ERROR" => context.broken = true,
@@ -287,7 +291,7 @@ impl<'a> File<'a> {
     /// Warns like [`warn`](Self::warn), in the file or one of its headers.
     fn warn_in(&mut self, source: &SourceFile, offset: usize, warning: &str) {
         let (line, column) = source.position(offset);
-        let warning = format!("{}:{line}:{column}: {warning}", source.path.display());
+        let warning = format!("{}:{line}:{column}: {warning}", source.path_of(offset).display());
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }

@@ -1,13 +1,15 @@
 //! One kernel file, read and parsed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::diagnostic::{Error, Result, SourceFile};
+use crate::compile::Output;
+use crate::diagnostic::{Error, Result, SourceFile, quoted};
 use crate::headers::{self, Closure, Header};
 use crate::parse::{self, Script};
+use crate::report::KernelReport;
 use crate::signature::Module;
 
 /// A parsed file and the headers that it includes.
@@ -27,12 +29,18 @@ pub(crate) struct Unit {
     /// The text without host code, for compilers that cannot read it. `None` if the file has no host code.
     /// The error only matters to a compiler that needs this text.
     pub(crate) device_part: Result<Option<String>>,
+    /// True if the parser cannot make a launcher for every kernel that it sees in the file as written, or if your headers
+    /// have kernels. Then we let each compiler's preprocessor read the file first.
+    pub(crate) needs_preprocessing: bool,
+    /// The file as a backend's preprocessor leaves it, for a target. Empty if the file is read as written. For CUDA there
+    /// is one version, without a target: the one for the newest target.
+    pub(crate) versions: BTreeMap<(Backend, String), Version>,
+    /// For a version: when its kernels exist, as a condition for a preprocessor. `None` means always.
+    pub(crate) only_if: Option<String>,
 }
 
-/// Escapes a path for C++ quotes.
-pub(crate) fn quoted(path: &str) -> String {
-    path.replace('\\', "\\\\").replace('"', "\\\"")
-}
+/// A unit whose source a preprocessor wrote.
+pub(crate) type Version = Unit;
 
 impl Unit {
     /// Returns the path, escaped for C++ quotes.
@@ -64,16 +72,79 @@ impl Unit {
             let source = SourceFile::new(header.path.as_ref()?, header.text.clone());
             Some(parse::Helper { source, included: header.included.clone() })
         });
-        let (module, refused) = match parse::parse(&source, &own.collect::<Vec<_>>(), script) {
-            Ok(module) => (Arc::new(module), None),
-            Err(error) => {
-                let module = Module { name: parse::module_name(&source), ..Module::default() };
-                (Arc::new(module), Some(error))
-            }
-        };
+        let own: Vec<_> = own.collect();
+        let (module, refused) = parsed(&source, &own, script);
+        let has_kernels = |helper: &parse::Helper| helper.source.text.contains("__global__");
+        let needs_preprocessing = refused.is_some() || module.uninstantiated || own.iter().any(has_kernels);
         let absolute = std::path::absolute(path)?;
         let device_part = parse::device_part(&source);
-        Ok(Self { source, absolute, module, refused, headers, searched, only: only.cloned(), device_part })
+        Ok(Self {
+            source,
+            absolute,
+            module,
+            refused,
+            headers,
+            searched,
+            only: only.cloned(),
+            device_part,
+            needs_preprocessing,
+            versions: BTreeMap::new(),
+            only_if: None,
+        })
+    }
+
+    /// Returns the same file as a preprocessor leaves it.
+    pub(crate) fn preprocessed(&self, source: SourceFile, backend: Backend, script: Script<'_>) -> Version {
+        let (module, refused) = parsed(&source, &[], script);
+        // Only nvcc reads the file as written, because it has all targets in one run.
+        let device_part =
+            if backend == Backend::Cuda { self.device_part.clone() } else { parse::device_part(&source) };
+        // Your headers are written out in the text.
+        let headers = self.headers.iter().filter(|header| header.path.is_none()).cloned().collect();
+        Self { source, module, refused, device_part, headers, versions: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// Returns the file with these versions, and with every kernel that one of them has.
+    pub(crate) fn with_versions(mut self, versions: BTreeMap<(Backend, String), Version>) -> Self {
+        if versions.is_empty() {
+            return self;
+        }
+        let mut refused = Error::none();
+        for version in versions.values() {
+            version.refused.iter().for_each(|error| refused.join_new(error));
+        }
+        let modules = versions.values().map(|version| &*version.module);
+        match Module::merged(modules) {
+            Ok(module) => self.module = Arc::new(module),
+            Err(error) => refused.join(error),
+        }
+        self.refused = (!refused.is_none()).then_some(refused);
+        self.versions = versions;
+        self
+    }
+
+    /// Returns the unit with what its outputs tell about each kernel: the targets that have it, if not all have it.
+    pub(crate) fn with_targets(&self, outputs: &[Output]) -> Self {
+        if self.versions.is_empty() {
+            return self.clone();
+        }
+        let targets: BTreeSet<_> = outputs.iter().flat_map(|output| &output.compiled_for).collect();
+        let mut module = (*self.module).clone();
+        for kernel in &mut module.kernels {
+            let has = |target: &&&String| {
+                let is = |report: &&KernelReport| report.name == kernel.name && report.target == ***target;
+                outputs.iter().flat_map(|output| &output.reports).filter(is).count() == kernel.instances.len()
+            };
+            let with: Vec<String> = targets.iter().filter(has).map(|target| (*target).clone()).collect();
+            kernel.targets = (with.len() < targets.len()).then_some(with);
+        }
+        Self { module: Arc::new(module), ..self.clone() }
+    }
+
+    /// Returns the version of the file that is compiled for a target.
+    pub(crate) fn version(&self, backend: Backend, target: &str) -> &Self {
+        let of = |target: &str| self.versions.get(&(backend, target.to_owned()));
+        of(target).or_else(|| of("")).unwrap_or(self)
     }
 
     /// Returns the same file as a unit without kernels. Compiling it shows the errors in the file as written,
@@ -86,5 +157,19 @@ impl Unit {
     /// Returns true if the file is for this backend.
     pub(crate) fn is_for(&self, backend: Backend) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(&backend))
+    }
+}
+
+fn parsed(
+    source: &SourceFile,
+    headers: &[parse::Helper],
+    script: Script<'_>,
+) -> (Arc<Module>, Option<Error>) {
+    match parse::parse(source, headers, script) {
+        Ok(module) => (Arc::new(module), None),
+        Err(error) => {
+            let module = Module { name: parse::module_name(source), ..Module::default() };
+            (Arc::new(module), Some(error))
+        }
     }
 }

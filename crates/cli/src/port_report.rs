@@ -38,15 +38,10 @@ struct Outcome {
     path: PathBuf,
     /// The step that the file did not get through; `None` if it got through all.
     stopped: Option<Stop>,
+    /// True if we can make launchers for the file, at least for one backend.
+    bound: bool,
     /// Whether the file compiles, for each backend that we tried.
     compiled: Vec<bool>,
-}
-
-impl Outcome {
-    /// Returns true if we can make launchers for the file.
-    fn is_bound(&self) -> bool {
-        self.stopped.is_none() || !self.compiled.is_empty()
-    }
 }
 
 /// The file's first obstacle. More may follow it, because a compiler stops early.
@@ -125,21 +120,26 @@ fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) 
         let kernels = Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false);
         includes.iter().fold(kernels, Kernels::include)
     };
-    let (mut stopped, mut compiled) = (None, Vec::new());
-    match kernels().check() {
-        Err(error) => stopped = Some(Stop::of(path, &error)),
-        Ok(()) => {
-            for &backend in backends {
-                let built = kernels().backend(backend).cpu_level(LEVEL).build();
-                compiled.push(built.is_ok());
-                if let Err(error) = built {
-                    stopped.get_or_insert_with(|| Stop::of(path, &error));
-                }
-            }
-        }
+    let (mut stopped, mut bound, mut compiled) = (None, false, Vec::new());
+    let mut note = |error: Error| {
+        stopped.get_or_insert_with(|| Stop::of(path, &error));
+    };
+    // What a file declares may depend on the compiler that reads it, so each backend has its own attempt.
+    for &backend in backends {
+        let kernels = || kernels().backend(backend).cpu_level(LEVEL);
+        let read = kernels().check();
+        let built = read.as_ref().map_err(Error::clone).and_then(|()| kernels().build().map(drop));
+        bound |= read.is_ok();
+        compiled.push(built.is_ok());
+        built.unwrap_or_else(&mut note);
+    }
+    if backends.is_empty() {
+        let read = kernels().check();
+        bound = read.is_ok();
+        read.unwrap_or_else(&mut note);
     }
     let _ = fs::remove_dir_all(out);
-    Outcome { path: path.to_owned(), stopped, compiled }
+    Outcome { path: path.to_owned(), stopped, bound, compiled }
 }
 
 impl fmt::Display for Stop {
@@ -185,9 +185,9 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
     let mut table = Table::new(["file", "bound"].into_iter().chain(names).chain(["first obstacle"]));
     let mut obstacles: BTreeMap<String, usize> = BTreeMap::new();
     for outcome in outcomes {
-        let Outcome { path, stopped, compiled } = outcome;
+        let Outcome { path, stopped, bound, compiled } = outcome;
         let shown = path.strip_prefix(&args.folder).unwrap_or(path).display().to_string();
-        let mut cells = vec![shown, yes_or_no(outcome.is_bound())];
+        let mut cells = vec![shown, yes_or_no(*bound)];
         cells.extend(
             (0..backends.len()).map(|at| compiled.get(at).map_or(String::new(), |&yes| yes_or_no(yes))),
         );
@@ -203,7 +203,7 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
         sums.row([what, count.to_string(), part]);
     };
     sum("with kernels".to_owned(), outcomes.len());
-    sum("bound".to_owned(), outcomes.iter().filter(|outcome| outcome.is_bound()).count());
+    sum("bound".to_owned(), outcomes.iter().filter(|outcome| outcome.bound).count());
     let waits = |outcome: &&Outcome| outcome.stopped.as_ref().is_some_and(Stop::is_a_choice);
     sum("bound once build.rs instantiates".to_owned(), outcomes.iter().filter(waits).count());
     for (at, backend) in backends.iter().enumerate() {

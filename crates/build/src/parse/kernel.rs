@@ -53,6 +53,7 @@ impl<'a> File<'a> {
         self.check_instances(&mut params, &generics, &mut instances);
         let mut kernel = Kernel {
             name_range: name_node.byte_range(),
+            place: source.named(name_node.start_byte()),
             docs: doc::text_lines(&source.text, &doc_lines),
             params,
             template,
@@ -61,6 +62,7 @@ impl<'a> File<'a> {
             contract: Contract::default(),
             strided: self.uses.loops(&source.text, body),
             shares: shared::is_in(&source.text[body.byte_range()]),
+            targets: None,
             function: names,
             name,
         };

@@ -326,7 +326,7 @@ fn blank(bytes: &mut [u8]) {
 }
 
 /// Returns the text with comments and the contents of strings replaced by spaces. Offsets stay the same.
-fn without_comments(text: &str) -> String {
+pub(crate) fn without_comments(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let mut at = 0;
     while at < bytes.len() {
