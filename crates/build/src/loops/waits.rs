@@ -10,13 +10,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-use tree_sitter::Node;
+use tree_sitter::{Node, Tree};
 
 use crate::diagnostic::Result;
 use crate::headers;
 use crate::names::{is_word, last_name};
 use crate::parse::{
-    declarators, declared, descendants, function_name, has_word, identifiers, reach, tree, visit,
+    declarators, declared, descendants, function_name, has_word, identifiers, reach, readable, tree, visit,
 };
 
 /// The functions in the device headers that wait. Some are defined by macros, so we could not find them by their calls.
@@ -144,6 +144,8 @@ pub(super) struct Waits {
     functions: Words,
     /// Variables in memory that kernels can change.
     memory: Words,
+    /// Your headers: their texts and trees.
+    helpers: Vec<(String, Tree)>,
 }
 
 impl Waits {
@@ -161,8 +163,12 @@ impl Waits {
             gather_memory(text, root, &mut memory);
         };
         gather(text, root);
+        let mut kept = Vec::new();
         for helper in helpers {
-            gather(helper, tree(helper)?.root_node());
+            let readable = readable(helper);
+            let tree = tree(&readable)?;
+            gather(helper, tree.root_node());
+            kept.push((helper.to_owned(), tree));
         }
         let waiting = names.leading_to(ROOTS);
         let reads = |words: &Words| words.contains("threadIdx");
@@ -174,7 +180,12 @@ impl Waits {
         });
         indexed.retain(|name| names.calls.contains_key(name));
         let functions = names.calls.keys().filter(|name| !ours.calls.contains_key(*name)).cloned().collect();
-        Ok(Self { waiting, indexed, names, functions, memory })
+        Ok(Self { waiting, indexed, names, functions, memory, helpers: kept })
+    }
+
+    /// Returns the texts and trees of your headers.
+    pub(super) fn others(&self) -> &[(String, Tree)] {
+        &self.helpers
     }
 
     /// Returns true if a function with this name could change its arguments.
