@@ -11,6 +11,7 @@ mod enums;
 mod globals;
 mod kernel;
 pub(crate) mod kernel_templates;
+mod launches;
 mod preprocess;
 mod promises;
 mod read_only;
@@ -26,7 +27,7 @@ pub(crate) use preprocess::{Helper, readable, without_comments};
 pub(crate) use shared::hip_arrays;
 use tree_sitter::{Node, Tree, TreeCursor};
 
-pub(crate) use self::device_part::device_part;
+pub(crate) use self::device_part::{device_part, has_host_code};
 pub(crate) use self::uses::{identifiers, reach};
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;

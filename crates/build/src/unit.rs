@@ -12,6 +12,9 @@ use crate::parse::{self, Script};
 use crate::report::KernelReport;
 use crate::signature::Module;
 
+/// Headers that come before the file on the CPU, because a macro in the file could change them.
+const VENDORS: [&str; 2] = ["cooperative_groups.h", "curand_kernel.h"];
+
 /// A parsed file and the headers that it includes.
 #[derive(Clone)]
 pub(crate) struct Unit {
@@ -29,8 +32,10 @@ pub(crate) struct Unit {
     /// The text without host code, for compilers that cannot read it. `None` if the file has no host code.
     /// The error only matters to a compiler that needs this text.
     pub(crate) device_part: Result<Option<String>>,
+    /// The vendors' headers that the file includes and that the CPU needs first.
+    pub(crate) vendors: Vec<&'static str>,
     /// True if the parser cannot make a launcher for every kernel that it sees in the file as written, or if your headers
-    /// have kernels. Then we let each compiler's preprocessor read the file first.
+    /// have kernels or host code. Then we let each compiler's preprocessor read the file first.
     pub(crate) needs_preprocessing: bool,
     /// The file as a backend's preprocessor leaves it, for a target. Empty if the file is read as written. For CUDA there
     /// is one version, without a target: the one for the newest target.
@@ -74,8 +79,12 @@ impl Unit {
         });
         let own: Vec<_> = own.collect();
         let (module, refused) = parsed(&source, &own, script);
-        let has_kernels = |helper: &parse::Helper| helper.source.text.contains("__global__");
-        let needs_preprocessing = refused.is_some() || module.uninstantiated || own.iter().any(has_kernels);
+        let needs = |helper: &parse::Helper| {
+            helper.source.text.contains("__global__") || parse::has_host_code(&helper.source.text)
+        };
+        let needs_preprocessing = refused.is_some() || module.uninstantiated || own.iter().any(needs);
+        let texts = || headers.iter().map(|header| &header.text).chain([&source.text]);
+        let vendors = VENDORS.into_iter().filter(|name| texts().any(|text| text.contains(name))).collect();
         let absolute = std::path::absolute(path)?;
         let device_part = parse::device_part(&source);
         Ok(Self {
@@ -87,6 +96,7 @@ impl Unit {
             searched,
             only: only.cloned(),
             device_part,
+            vendors,
             needs_preprocessing,
             versions: BTreeMap::new(),
             only_if: None,
