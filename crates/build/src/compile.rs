@@ -33,6 +33,10 @@ pub(crate) struct Common {
     /// The unpacked device headers come first.
     pub(crate) includes: Vec<PathBuf>,
     pub(crate) defines: Vec<(String, Option<String>)>,
+    /// True if we do not warn of kernels on stacks.
+    pub(crate) allow_stacks: bool,
+    /// True if kernels get no launchers.
+    pub(crate) by_name: bool,
     pub(crate) flags: Vec<(Backend, String)>,
     /// The user's folders that compilers search for headers.
     pub(crate) searched: Vec<PathBuf>,

@@ -35,6 +35,8 @@ pub struct Kernels {
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
     instances: Vec<String>,
+    by_name: bool,
+    allow_stacks: bool,
     wanted: Wanted,
     out_dir: Option<PathBuf>,
     jobs: Option<usize>,
@@ -91,6 +93,28 @@ impl Kernels {
     #[must_use]
     pub fn instantiate(mut self, instance: impl Into<String>) -> Self {
         self.instances.push(instance.into());
+        self
+    }
+
+    /// Makes no launchers, for programs that find kernels by name, often in code that was written for another library.
+    ///
+    /// All kernels in the files are compiled, and the generated `Kernels` has only `load` and `module`.
+    /// `kernels.module().kernel("axpy_f32")` finds a kernel by its name in C, or by its path with a template's arguments. A
+    /// launch checks the number and the sizes of its arguments; whether they have the right types, and whether the kernel stays
+    /// within its memory, is up to you.
+    ///
+    /// Kernels whose parameters Rust has no types for are then no error.
+    #[must_use]
+    pub fn by_name(mut self) -> Self {
+        self.by_name = true;
+        self
+    }
+
+    /// Stops the warnings about kernels that are slow on the CPU, because each of their threads has a stack of its own there.
+    /// A warning names the line that is the reason; the guide "Writing kernels" says what to do.
+    #[must_use]
+    pub fn allow_stacks(mut self) -> Self {
+        self.allow_stacks = true;
         self
     }
 
@@ -273,7 +297,7 @@ impl Kernels {
     }
 
     fn script(&self) -> Script<'_> {
-        Script { defines: &self.defines, instances: &self.instances }
+        Script { defines: &self.defines, instances: &self.instances, by_name: self.by_name }
     }
 
     /// Decides what to compile with which compilers.
@@ -302,6 +326,8 @@ impl Kernels {
                 .chain(self.absolute_includes())
                 .collect(),
             defines: self.defines.clone(),
+            by_name: self.by_name,
+            allow_stacks: self.allow_stacks,
             flags: self.flags.iter().map(|(backend, flag)| (*backend, search::absolute(flag))).collect(),
             searched: self.absolute_includes().chain(named).collect(),
             sums: Sums::new(out_dir.clone()),
@@ -452,8 +478,13 @@ impl Cargo {
             .extend(file.to_str().filter(|path| !path.contains('\n')).map(|path| format!("changed={path}")));
     }
 
+    /// Warns the user. What several targets have in common is said once.
     fn warn(&mut self, text: &str) {
-        self.warnings.extend(text.lines().map(str::to_owned));
+        for line in text.lines() {
+            if !self.warnings.iter().any(|known| known == line && known.contains(": ")) {
+                self.warnings.push(line.to_owned());
+            }
+        }
     }
 
     fn finish(&self, succeeded: bool) {

@@ -39,20 +39,22 @@ pub(crate) struct Script<'a> {
     pub(crate) defines: &'a [(String, Option<String>)],
     /// The template instances to compile.
     pub(crate) instances: &'a [String],
+    /// True if programs find kernels by their names, so that no kernel needs a launcher.
+    pub(crate) by_name: bool,
 }
 
 /// Parses a file, or returns every reason why it cannot be bound. `headers` are your own. We read them for
 /// types, and to see which of their functions loop with `GS_FOR_EACH` or reach a grid barrier.
 pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
     let texts = Texts::new(source, headers)?;
-    let mut module = texts.read(script.defines, script.instances)?;
+    let mut module = texts.read(script.defines, script)?;
     let assumed = std::mem::take(&mut module.assumed);
     // Headers that we do not read define macros too. If a macro makes no difference to the result, it may be
     // defined there, so we do not insist that it is undefined.
     let changes = |names: &[String]| {
         let names = names.iter().map(|name| (name.clone(), None));
         let defines: Vec<_> = script.defines.iter().cloned().chain(names).collect();
-        let other = texts.read(&defines, script.instances);
+        let other = texts.read(&defines, script);
         other.map_or(true, |other| Module { assumed: Vec::new(), ..other } != module)
     };
     let (mut told, rest): (Vec<_>, Vec<_>) =
@@ -100,13 +102,13 @@ impl<'a> Texts<'a> {
     }
 
     /// Parses the file like [`parse`] does, assuming that every unknown macro is undefined.
-    fn read(&self, defines: &[(String, Option<String>)], instances: &[String]) -> Result<Module> {
+    fn read(&self, defines: &[(String, Option<String>)], script: Script<'_>) -> Result<Module> {
         let parts = preprocess::Parts::read(self.source, self.headers, defines, &self.kept)?;
-        read(self, &parts, instances)
+        read(self, &parts, script)
     }
 }
 
-fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, instances: &[String]) -> Result<Module> {
+fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, script: Script<'_>) -> Result<Module> {
     let (source, root) = (texts.source, parts.root());
     let mut uses = texts.uses.clone();
     uses.gather(&source.text, root);
@@ -118,10 +120,11 @@ fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, instances: &[String]) 
         docs: doc::Docs::collect(source, root),
         uses,
         dynamic_shared: dynamic_shared.into_iter().collect(),
-        wanted: kernel_templates::wanted(source, root, instances),
+        wanted: kernel_templates::wanted(source, root, script.instances),
         functions: kernel::functions(parts),
         kernels: Vec::new(),
         unused: Vec::new(),
+        by_name: script.by_name,
         diagnostics: Vec::new(),
         warnings: Vec::new(),
     };
@@ -222,6 +225,8 @@ struct File<'a> {
     kernels: Vec<crate::signature::Kernel>,
     /// Templates without instances.
     unused: Vec<Diagnostic>,
+    /// True if no kernel needs a launcher.
+    by_name: bool,
     diagnostics: Vec<Diagnostic>,
     warnings: Vec<String>,
 }

@@ -59,6 +59,8 @@ pub(crate) struct Kernel {
     pub(crate) strided: bool,
     /// True if the kernel declares shared memory.
     pub(crate) shares: bool,
+    /// True if we could not read the parameters, which is fine for a kernel without a launcher.
+    pub(crate) is_opaque: bool,
     /// The targets that have the kernel; `None` if all have it.
     pub(crate) targets: Option<Vec<String>>,
 }

@@ -117,7 +117,8 @@ fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[Path
 /// Reads one file. If we can bind it, compiles it for each backend.
 fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Outcome {
     let kernels = || {
-        let kernels = Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false);
+        let kernels =
+            Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false).allow_stacks();
         includes.iter().fold(kernels, Kernels::include)
     };
     let (mut stopped, mut bound, mut compiled) = (None, false, Vec::new());

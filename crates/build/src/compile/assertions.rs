@@ -107,7 +107,7 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     for namespace in namespaces {
         text.push_str(&format!("using namespace ::{namespace};\n"));
     }
-    for (kernel, instance) in module.functions() {
+    for (kernel, instance) in module.functions().filter(|(kernel, _)| !kernel.is_opaque) {
         let (name, address) = (kernel.key(instance), kernel.address(instance, "::"));
         text.push_str(&format!("{}static_assert(gs_check_kernel<decltype({address})>::gs_check_count == {}, \"{name}: the compiler sees another \
              number of parameters than its declaration has as written: does a macro change them?\");\n",

@@ -12,7 +12,7 @@ use super::{Common, Image, Output, beside, checks, dependencies, device_code, ex
 use crate::backend::Backend;
 use crate::diagnostic::Result;
 use crate::headers::write_if_changed;
-use crate::loops::{self, Form, Lines, Loops};
+use crate::loops::{self, Form, Lines, Loops, Refusal};
 use crate::report::{KernelReport, Threads};
 use crate::signature::{Global, Instance, Kernel};
 use crate::toolchain::CxxCompiler;
@@ -86,7 +86,8 @@ pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: 
     let (targets, symbols) = (vec![level.to_owned()], Vec::new());
     let image = Image { backend: Backend::Cpu, targets, path: target.image, symbols };
     let writable = fs::read_to_string(&own_variables)?.lines().map(str::to_owned).collect();
-    let log = outcome.log.clone();
+    let log = outcome.log.clone()
+        + &if common.allow_stacks || checked { String::new() } else { on_stacks(unit, &loops) };
     Ok(Output::new(image, reports, outcome, log, writable))
 }
 
@@ -207,6 +208,21 @@ fn leave_out_failing(loops: &mut Loops, compile: impl Fn(&Loops) -> Result<Strin
     }
     names.sort_unstable();
     names
+}
+
+/// Returns a warning for each kernel whose threads have stacks of their own.
+fn on_stacks(unit: &Unit, loops: &Loops) -> String {
+    let warning = |kernel: &Kernel| match loops.form(kernel) {
+        Form::Fibers(Refusal { at, reason }) => {
+            let (file, line) = (unit.source.path_of(*at).display(), unit.source.position(*at).0);
+            Some(format!(
+                "{file}:{line}: kernel `{}` is slow on the CPU, because each of its threads has a stack of its own: {reason}\n",
+                kernel.name
+            ))
+        }
+        Form::Plain | Form::SideBySide(_) | Form::Loops(_) => None,
+    };
+    unit.module.kernels.iter().filter_map(warning).collect()
 }
 
 /// Returns what we know about a kernel: how the threads of its blocks run.

@@ -54,11 +54,11 @@ struct Call<'a> {
     before: String,
 }
 
-/// Returns the file with the kernel's first call inlined that leads to a meeting. Every line stays in its place.
-/// Returns `None` if there is no such call, or if we cannot inline it.
+/// Returns the text with the kernel's first call inlined that leads to a meeting. Every line stays in its place.
+/// Returns `None` if there is no such call, or if we cannot inline it. `file` has the functions.
 pub(super) fn first_call(
     text: &str,
-    root: Node<'_>,
+    file: (&str, Node<'_>),
     kernel: Node<'_>,
     waits: &Waits,
     number: usize,
@@ -69,7 +69,7 @@ pub(super) fn first_call(
     let variables = variables(text, kernel);
     let find = |node: Node<'_>| {
         let name = callee(text, node).filter(|_| node.kind() == "call_expression")?;
-        let functions = named_so(text, root, waits, name);
+        let functions = named_so(file, waits, name);
         let call = Call::new(text, number, &variables);
         call.meant(functions, node)
     };
@@ -139,7 +139,7 @@ fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variab
 }
 
 /// Returns the functions with this name that we could inline, in the file, its headers and ours.
-fn named_so<'t>(text: &'t str, root: Node<'t>, waits: &'t Waits, name: &str) -> Vec<Function<'t>> {
+fn named_so<'t>((text, root): (&'t str, Node<'t>), waits: &'t Waits, name: &str) -> Vec<Function<'t>> {
     let own = definitions(text, root, name, false);
     let others =
         waits.others().iter().flat_map(|(text, tree)| definitions(text, tree.root_node(), name, true));

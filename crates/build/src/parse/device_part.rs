@@ -62,10 +62,27 @@ pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
     }
     let mut rest = text.as_bytes().to_vec();
     for range in left_out {
-        blank(&mut rest, range);
+        blank(&mut rest, template_line(text, range.start)..range.end);
     }
     // We only replaced whole characters, byte by byte, with spaces.
     Ok(Some(String::from_utf8_lossy(&rest).into_owned()))
+}
+
+/// Returns where the declaration at an offset begins. If tree-sitter could not read what follows, it may have cut a
+/// template's `template <…>` from its function.
+fn template_line(text: &str, start: usize) -> usize {
+    let before = text[..start].trim_end();
+    let line = before.strip_suffix('>').and_then(|_| before.rfind("template"));
+    line.filter(|&at| {
+        let list = before[at + "template".len()..].trim_start();
+        let mut depth = 0;
+        let closes = list.char_indices().find(|(_, c)| {
+            depth += i32::from(*c == '<') - i32::from(*c == '>');
+            depth == 0
+        });
+        list.starts_with('<') && closes.is_some_and(|(at, _)| at + 1 == list.len())
+    })
+    .unwrap_or(start)
 }
 
 /// Replaces a range with spaces, except for line breaks and directives.

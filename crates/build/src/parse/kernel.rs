@@ -46,6 +46,7 @@ impl<'a> File<'a> {
         else {
             return;
         };
+        let refused = self.diagnostics.len();
         let (mut params, mut instances) = self.instantiated((node, function), &name, &template, arguments);
         self.check_size(&name, name_node, &instances);
         let generics: Vec<_> =
@@ -63,10 +64,16 @@ impl<'a> File<'a> {
             strided: self.uses.loops(&source.text, body),
             shares: shared::is_in(&source.text[body.byte_range()]),
             targets: None,
+            is_opaque: false,
             function: names,
             name,
         };
         kernel.contract = self.contract(node, &kernel, &doc_lines);
+        if self.by_name && self.diagnostics.len() > refused {
+            // We know too little of the parameters to make a launcher, but nobody wants one.
+            self.diagnostics.truncate(refused);
+            kernel.is_opaque = true;
+        }
         self.kernels.push(kernel);
     }
 

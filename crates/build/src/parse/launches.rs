@@ -1,7 +1,7 @@
 //! Finds the instances of kernel templates that a file's host code launches.
 //!
-//! Host code seldom writes an instance out as `scale<float, 4><<<…>>>`. It leaves types to deduction, uses constants, and
-//! often launches in a template of its own:
+//! Host code seldom writes an instance out as `scale<float, 4><<<…>>>`. It leaves types to deduction, uses constants,
+//! passes the instance to a function that launches it, and often launches in a template of its own:
 //!
 //! ```cpp
 //! template <class T, int D> void run(const T* in, T* out) {
@@ -49,8 +49,25 @@ pub(super) fn launches<'a>(
 ) -> Vec<Launch> {
     let mut found = Vec::new();
     let mut calls = Vec::new();
-    for node in descendants(root).filter(|node| node.kind() == "call_expression") {
-        calls.extend(launched(node).map(|(function, values)| (node, function, values)));
+    let kernels = templates(source, root);
+    for node in descendants(root).filter(|_| !kernels.is_empty()) {
+        match node.kind() {
+            "call_expression" => {
+                calls.extend(launched(node).map(|(function, values)| (node, function, values)));
+            }
+            // Host code may pass a kernel on, with the values behind it, to a function that launches it.
+            "template_function" | "identifier" if kernels.contains(plain_name(source, node)) => {
+                let Some(parent) = node.parent().filter(|parent| parent.kind() != "template_function") else {
+                    continue;
+                };
+                let mut values = if parent.kind() == "argument_list" { named(parent) } else { Vec::new() };
+                values.retain(|value| value.start_byte() > node.start_byte() && value.kind() != "comment");
+                if parent.kind() != "call_expression" {
+                    calls.push((node, node, values));
+                }
+            }
+            _ => {}
+        }
     }
     if calls.is_empty() {
         return found;
@@ -67,6 +84,26 @@ pub(super) fn launches<'a>(
     found
 }
 
+/// Returns the names of the file's kernel templates.
+fn templates<'a>(source: &'a SourceFile, root: Node<'_>) -> HashSet<&'a str> {
+    let mut names = HashSet::new();
+    visit(root, &mut |node| {
+        if node.kind() == "function_definition"
+            && child_of_kind(node, "__global__").is_some()
+            && node.parent().is_some_and(|parent| parent.kind() == "template_declaration")
+        {
+            names.extend(function_name(node).map(|name| last_name(&source.text[name.byte_range()]).trim()));
+        }
+        node.kind() != "function_definition"
+    });
+    names
+}
+
+/// Returns the name in a call, without its template's arguments.
+fn plain_name<'a>(source: &'a SourceFile, node: Node<'_>) -> &'a str {
+    source.text[node.byte_range()].split('<').next().unwrap_or_default().trim()
+}
+
 /// Returns the parameters of a function's declarator.
 pub(super) fn signature(source: &SourceFile, declarator: Node<'_>) -> Signature {
     let Some(list) = declarator.child_by_field_name("parameters") else { return Vec::new() };
@@ -80,14 +117,17 @@ pub(super) fn signature(source: &SourceFile, declarator: Node<'_>) -> Signature 
         .collect()
 }
 
-/// Returns the type that a template parameter stands for, from the types of the values.
+/// Returns the type that a template parameter stands for, from the types of the values, which may begin with others.
 pub(super) fn deduced(name: &str, signature: &Signature, values: &[Option<String>]) -> Option<String> {
+    // What comes before the values is for the function that launches the kernel.
+    let values = &values[values.len().saturating_sub(signature.len())..];
     signature.iter().zip(values).find_map(|((ty, stars), value)| {
         let mut value = value.as_deref().filter(|_| ty == name)?.trim();
         for _ in 0..*stars {
             value = value.strip_suffix('*')?.trim_end();
         }
-        Some(value.to_owned())
+        let qualifier = |word: &&str| !matches!(*word, "const" | "volatile" | "__restrict__" | "struct");
+        Some(value.split_whitespace().filter(qualifier).collect::<Vec<_>>().join(" "))
     })
 }
 

@@ -359,7 +359,9 @@ fn find(bytes: &[u8], from: usize, what: &[u8]) -> Option<usize> {
 
 /// Words that the grammar does not know and that change no type. The flag says whether the word takes an
 /// argument in parentheses.
-const UNREAD: [(&str, bool); 7] = [
+const UNREAD: [(&str, bool); 9] = [
+    ("GS_INLINE", false),
+    ("GS_GROUP", false),
     (HIP_DYNAMIC_SHARED, true),
     ("__restrict__", false),
     ("__restrict", false),
