@@ -297,7 +297,7 @@ impl Kernels {
     }
 
     fn script(&self) -> Script<'_> {
-        Script { defines: &self.defines, instances: &self.instances, by_name: self.by_name }
+        Script { defines: &self.defines, instances: &self.instances, by_name: self.by_name, is_first: false }
     }
 
     /// Decides what to compile with which compilers.

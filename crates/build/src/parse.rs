@@ -1,7 +1,8 @@
 //! Reads kernels from a `.cu` file.
 //!
-//! We do not expand macros, so you must write each kernel out. Its types may come from your own headers, and
-//! a macro may stand for a type or a number. The rest of the file may use all of C++.
+//! We do not expand macros: a macro may stand for a type or a number, and types may come from your own headers, but each
+//! kernel must be written out. If a file has kernels that are not, we read it again as the compiler's preprocessor leaves
+//! it ([`crate::preprocessed`]). The rest of the file may use all of C++.
 
 pub(crate) mod constants;
 mod declared;
@@ -41,6 +42,8 @@ pub(crate) struct Script<'a> {
     pub(crate) instances: &'a [String],
     /// True if programs find kernels by their names, so that no kernel needs a launcher.
     pub(crate) by_name: bool,
+    /// True if the file will be read again, preprocessed. Then we do not look for the macros that make no difference.
+    pub(crate) is_first: bool,
 }
 
 /// Parses a file, or returns every reason why it cannot be bound. `headers` are your own. We read them for
@@ -48,6 +51,9 @@ pub(crate) struct Script<'a> {
 pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
     let texts = Texts::new(source, headers)?;
     let mut module = texts.read(script.defines, script)?;
+    if script.is_first || module.uninstantiated {
+        return Ok(module);
+    }
     let assumed = std::mem::take(&mut module.assumed);
     // Headers that we do not read define macros too. If a macro makes no difference to the result, it may be
     // defined there, so we do not insist that it is undefined.

@@ -78,11 +78,12 @@ impl Unit {
             Some(parse::Helper { source, included: header.included.clone() })
         });
         let own: Vec<_> = own.collect();
-        let (module, refused) = parsed(&source, &own, script);
         let needs = |helper: &parse::Helper| {
             helper.source.text.contains("__global__") || parse::has_host_code(&helper.source.text)
         };
-        let needs_preprocessing = refused.is_some() || module.uninstantiated || own.iter().any(needs);
+        let is_first = own.iter().any(needs);
+        let (module, refused) = parsed(&source, &own, Script { is_first, ..script });
+        let needs_preprocessing = is_first || refused.is_some() || module.uninstantiated;
         let texts = || headers.iter().map(|header| &header.text).chain([&source.text]);
         let vendors = VENDORS.into_iter().filter(|name| texts().any(|text| text.contains(name))).collect();
         let absolute = std::path::absolute(path)?;

@@ -69,6 +69,11 @@ pub(super) fn first_call(
     let variables = variables(text, kernel);
     let find = |node: Node<'_>| {
         let name = callee(text, node).filter(|_| node.kind() == "call_expression")?;
+        // A call of a method means no function of its name.
+        let function = node.child_by_field_name("function")?;
+        if function.kind() == "field_expression" {
+            return None;
+        }
         let functions = named_so(file, waits, name);
         let call = Call::new(text, number, &variables);
         call.meant(functions, node)
@@ -138,40 +143,53 @@ fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variab
     found
 }
 
-/// Returns the functions with this name that we could inline, in the file, its headers and ours.
+/// Returns the functions with this name, in the file and its headers. Returns none if we could not inline one of them,
+/// because a call could mean that one.
 fn named_so<'t>((text, root): (&'t str, Node<'t>), waits: &'t Waits, name: &str) -> Vec<Function<'t>> {
     let own = definitions(text, root, name, false);
-    let others =
-        waits.others().iter().flat_map(|(text, tree)| definitions(text, tree.root_node(), name, true));
-    own.into_iter().chain(others).collect()
+    let others = waits.others().iter();
+    let others = others.flat_map(|(text, tree)| definitions(text, tree.root_node(), name, true));
+    own.into_iter().chain(others).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
-/// Returns the definitions of a name in one text. If `always` is set, none that an `#if` could leave out.
-fn definitions<'t>(text: &'t str, root: Node<'t>, name: &str, always: bool) -> Vec<Function<'t>> {
-    if !text.contains(name) {
-        return Vec::new();
-    }
+/// Returns the definitions of a name in one text; `None` for one that we could not inline. If `always` is set, such is one
+/// that an `#if` could leave out.
+fn definitions<'t>(text: &'t str, root: Node<'t>, name: &str, always: bool) -> Vec<Option<Function<'t>>> {
     let mut found = Vec::new();
+    if !text.contains(name) {
+        return found;
+    }
     visit(root, &mut |node| {
-        if node.kind() == "function_definition" {
-            found.extend(function(text, node, name));
+        let declarator =
+            node.child_by_field_name("declarator").filter(|_| node.kind() == "function_definition");
+        if let Some(declarator) = declarator {
+            let written = &text[declared(declarator).byte_range()];
+            let is_conditional = || always && within(node, &["preproc_if", "preproc_else", "preproc_elif"]);
+            if written == name {
+                found.push(function(text, node).filter(|_| !is_conditional()));
+            } else if written.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('<')) {
+                // A specialisation has a body of its own.
+                found.push(None);
+            }
         }
-        // Functions are neither in functions nor, for us, in classes.
-        !matches!(
-            node.kind(),
-            "function_definition" | "field_declaration_list" | "preproc_if" | "preproc_else"
-        ) || !always && node.kind().starts_with("preproc")
+        node.kind() != "function_definition"
     });
     found
 }
 
-fn function<'t>(text: &'t str, definition: Node<'t>, name: &str) -> Option<Function<'t>> {
+/// Returns true if a node of one of these kinds is around this one.
+fn within(node: Node<'_>, kinds: &[&str]) -> bool {
+    let mut around = std::iter::successors(node.parent(), |node| node.parent());
+    around.any(|around| kinds.contains(&around.kind()))
+}
+
+fn function<'t>(text: &'t str, definition: Node<'t>) -> Option<Function<'t>> {
     let declarator = definition.child_by_field_name("declarator")?;
     // If the function returns a pointer or a reference, another declarator is around the function's. We leave those
     // out.
     let list =
         child_of_kind(declarator, "parameter_list").filter(|_| declarator.kind() == "function_declarator")?;
-    if &text[declared(declarator).byte_range()] != name || definition.has_error() {
+    if definition.has_error() || within(definition, &["field_declaration_list"]) {
         return None;
     }
     let listed = |list: Node<'t>| named(list).into_iter().filter(|node| node.kind() != "comment").collect();
