@@ -160,6 +160,9 @@ fn kernels_found_by_name_need_no_launchers() {
 #[test]
 fn functions_in_which_threads_meet_keep_no_kernel_from_loops() {
     let text = "\
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
 struct Both { float x, y; };
 static __device__ float warp_sum(float v) {
     for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(~0u, v, step, 32);
@@ -206,6 +209,13 @@ __global__ void overloads(float* x) {
     x[threadIdx.x] = one + two.x + two.y;
 }
 __global__ void pointers(float* x) { float v = x[threadIdx.x]; float s = of_block<only>(v); x[threadIdx.x] = s; }
+__global__ void group(float* x) {
+    cg::thread_block_tile<32> warp = cg::tiled_partition<32>(cg::this_thread_block());
+    float v = x[threadIdx.x];
+    float sum = cg::reduce(warp, v, cg::plus<float>());
+    float most = cg::reduce(warp, v, cg::greater<float>{});
+    x[threadIdx.x] = sum + most;
+}
 __global__ void logarithm(float* x) {
     for (int i = 1; i <= __log2f(16.0f); i++) { __syncthreads(); x[threadIdx.x ^ i] += 1; }
 }

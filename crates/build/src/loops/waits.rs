@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 use tree_sitter::{Node, Tree};
 
+use super::groups;
 use crate::diagnostic::Result;
 use crate::headers;
 use crate::names::{is_word, last_name};
@@ -144,7 +145,7 @@ pub(super) struct Waits {
     functions: Words,
     /// Variables in memory that kernels can change.
     memory: Words,
-    /// Your headers: their texts and trees.
+    /// Your headers, and [`groups::reductions`]: their texts and trees.
     helpers: Vec<(String, Tree)>,
 }
 
@@ -164,11 +165,11 @@ impl Waits {
         };
         gather(text, root);
         let mut kept = Vec::new();
-        for helper in helpers {
-            let readable = readable(helper);
+        for helper in helpers.map(str::to_owned).chain([groups::reductions()]) {
+            let readable = readable(&helper);
             let tree = tree(&readable)?;
-            gather(helper, tree.root_node());
-            kept.push((helper.to_owned(), tree));
+            gather(&helper, tree.root_node());
+            kept.push((helper, tree));
         }
         let waiting = names.leading_to(ROOTS);
         let reads = |words: &Words| words.contains("threadIdx");
@@ -183,7 +184,7 @@ impl Waits {
         Ok(Self { waiting, indexed, names, functions, memory, helpers: kept })
     }
 
-    /// Returns the texts and trees of your headers.
+    /// Returns the texts and trees of your headers, and of the functions that we put in.
     pub(super) fn others(&self) -> &[(String, Tree)] {
         &self.helpers
     }
