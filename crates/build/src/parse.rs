@@ -176,6 +176,13 @@ pub(crate) fn module_name(source: &SourceFile) -> String {
     stem.chars().map(|c| if plain(c) { c } else { '_' }).collect()
 }
 
+const NO_KERNEL: &str = "no kernel in this file";
+
+/// Returns true if the only thing wrong with a file is that it has no kernels.
+pub(crate) fn is_without_kernels(error: &Error) -> bool {
+    matches!(error.diagnostics(), [one] if one.message == NO_KERNEL)
+}
+
 /// Returns the error for a file without kernels. If some text cannot be read, the kernel may be there, so we
 /// point at it.
 fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>) -> Diagnostic {
@@ -197,7 +204,7 @@ fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>)
         ),
         None => source.diagnostic(
             0..0,
-            "no kernel in this file",
+            NO_KERNEL,
             "write `__global__ void name(float* x, size_t n) { … }`",
         ),
     }

@@ -116,12 +116,22 @@ impl Unit {
     }
 
     /// Returns the file with these versions, and with every kernel that one of them has.
-    pub(crate) fn with_versions(mut self, versions: BTreeMap<(Backend, String), Version>) -> Self {
+    pub(crate) fn with_versions(mut self, mut versions: BTreeMap<(Backend, String), Version>) -> Self {
         if versions.is_empty() {
             return self;
         }
         let mut refused = Error::none();
-        for version in versions.values() {
+        let some = versions.values().any(|version| !version.module.kernels.is_empty());
+        for ((backend, target), version) in &mut versions {
+            if some && version.refused.as_ref().is_some_and(parse::is_without_kernels) {
+                // What other targets have is enough, but it may be a mistake.
+                version.refused = None;
+                let what = if target.is_empty() { backend.name() } else { target };
+                let file = self.source.path.display();
+                let warning =
+                    format!("{file}: all kernels are left out for {what}, so there is nothing to load");
+                Arc::make_mut(&mut version.module).warnings.push(warning);
+            }
             version.refused.iter().for_each(|error| refused.join_new(error));
         }
         let modules = versions.values().map(|version| &*version.module);
@@ -165,9 +175,12 @@ impl Unit {
         Self { module: Arc::new(module), ..self.clone() }
     }
 
-    /// Returns true if the file is for this backend.
+    /// Returns true if the file is for this backend, and if it has kernels there or we don't know yet.
     pub(crate) fn is_for(&self, backend: Backend) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(&backend))
+        let mut versions =
+            self.versions.iter().filter(|((of, _), _)| *of == backend).map(|(_, version)| version);
+        let is_empty = |version: &Self| version.module.kernels.is_empty() && version.refused.is_none();
+        self.only.as_ref().is_none_or(|only| only.contains(&backend)) && !versions.any(is_empty)
     }
 }
 

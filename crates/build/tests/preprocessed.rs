@@ -107,6 +107,19 @@ fn a_kernel_that_some_targets_lack_says_which_ones_have_it() {
 }
 
 #[test]
+fn a_backend_for_which_all_kernels_are_left_out_gets_no_image() {
+    if Nvcc::find().is_err() {
+        return;
+    }
+    let text = "#ifdef __CUDA_ARCH__\n__global__ void k(int* x) { x[0] = 1; }\n#endif\n";
+    let dir = tempfile::tempdir().unwrap();
+    let both = |kernels| cpu(kernels).backend(Backend::Cuda).cuda_arch("sm_80");
+    let built = build(dir.path(), text, both).unwrap();
+    let images: Vec<_> = built.files[0].images.iter().map(|path| path.extension().unwrap()).collect();
+    assert_eq!(images, ["fatbin"]);
+}
+
+#[test]
 fn host_code_instantiates_templates() {
     let text = "\
 template <class T> __global__ void deduced(const T* x, T* y, int n) { y[n] = x[n]; }

@@ -44,6 +44,13 @@ struct Outcome {
     compiled: Vec<bool>,
 }
 
+impl Outcome {
+    /// Returns true if the file or a header of it has a kernel.
+    fn has_kernels(&self) -> bool {
+        self.stopped.as_ref().is_none_or(|stop| stop.message != "no kernel in this file")
+    }
+}
+
 /// The file's first obstacle. More may follow it, because a compiler stops early.
 struct Stop {
     /// The line, and mostly the column. If the obstacle is in a header, its path comes first. Empty for a whole file.
@@ -57,38 +64,35 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         names => names.iter().map(|name| name.parse()).collect::<Result<Vec<Backend>, _>>()?,
     };
     let mut files = Vec::new();
-    let mut others = 0;
-    find(&args.folder, &mut files, &mut others)?;
-    if files.is_empty() {
-        bail!("no file in {} that ends with .cu or .hip has a `__global__`", args.folder.display());
-    }
+    find(&args.folder, &mut files)?;
     files.sort();
     // If two reports run at once, each has its own folder. It must be new, because others may write there too.
     let out = std::env::temp_dir().join(format!("gpustream-port-report-{}", std::process::id()));
     fs::create_dir(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    let outcomes = examine(&files, &out, &backends, &args.includes);
+    let mut outcomes = examine(&files, &out, &backends, &args.includes);
     // This may fail, and would cost only space.
     let _ = fs::remove_dir_all(&out);
+    outcomes.retain(Outcome::has_kernels);
+    if outcomes.is_empty() {
+        bail!("no file in {} that ends with .cu or .hip has a kernel", args.folder.display());
+    }
+    let others = files.len() - outcomes.len();
     print!("{}", report(args, &backends, &outcomes));
     println!("{others} files without a kernel were left out");
     Ok(())
 }
 
-/// Collects the files with kernels, and counts those without.
-fn find(folder: &Path, files: &mut Vec<PathBuf>, others: &mut usize) -> anyhow::Result<()> {
+/// Collects the files that may have kernels, perhaps in their headers.
+fn find(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
     for entry in entries {
         let entry = entry?;
         let path = entry.path();
         // We do not follow links, because they can lead back up.
         if entry.file_type()?.is_dir() {
-            find(&path, files, others)?;
+            find(&path, files)?;
         } else if path.extension().is_some_and(|extension| extension == "cu" || extension == "hip") {
-            if String::from_utf8_lossy(&fs::read(&path)?).contains("__global__") {
-                files.push(path);
-            } else {
-                *others += 1;
-            }
+            files.push(path);
         }
     }
     Ok(())

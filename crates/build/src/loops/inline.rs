@@ -366,6 +366,12 @@ impl<'a> Call<'a> {
                 self.before += &format!("{ty} {own} = {value}; ");
                 continue;
             };
+            // A cooperative group is the same for all who name it, and it is removed later.
+            let ty = parameter.child_by_field_name("type").map_or("", |ty| function.str(ty));
+            if ty.contains("thread_block") && value.kind() == "identifier" {
+                self.names.insert(name, self.str(*value).to_owned());
+                continue;
+            }
             let by_reference = declarator.kind() == "reference_declarator";
             // If two parameters mean the same variable, a change by one of them would show in the other.
             let shared = values.iter().filter(|other| self.mentions(**other, self.str(*value))).count() > 1;

@@ -26,7 +26,7 @@ pub(super) struct Wanted {
     path: String,
     arguments: Vec<String>,
     place: Place,
-    /// The types of a launch's values, from which the other arguments follow.
+    /// The types of the values in a launch, from which the other arguments follow.
     values: Vec<Option<String>>,
 }
 

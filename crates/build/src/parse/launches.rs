@@ -38,7 +38,7 @@ pub(super) struct Launch {
     pub(super) values: Vec<Option<String>>,
 }
 
-/// How a function's parameters name its template's parameters: the type, and how many pointers lead to it.
+/// The type of each parameter, and how many pointers lead to it. The type may be a parameter of the template.
 pub(super) type Signature = Vec<(String, usize)>;
 
 /// Returns what is known of the host code's launches. `calls` are the nodes that launch, each with its function and values.
@@ -84,7 +84,7 @@ pub(super) fn launches<'a>(
     found
 }
 
-/// Returns the names of the file's kernel templates.
+/// Returns the names of all kernel templates in the file.
 fn templates<'a>(source: &'a SourceFile, root: Node<'_>) -> HashSet<&'a str> {
     let mut names = HashSet::new();
     visit(root, &mut |node| {
@@ -104,7 +104,7 @@ fn plain_name<'a>(source: &'a SourceFile, node: Node<'_>) -> &'a str {
     source.text[node.byte_range()].split('<').next().unwrap_or_default().trim()
 }
 
-/// Returns the parameters of a function's declarator.
+/// Returns what a declarator says about its parameters.
 pub(super) fn signature(source: &SourceFile, declarator: Node<'_>) -> Signature {
     let Some(list) = declarator.child_by_field_name("parameters") else { return Vec::new() };
     let parameters = named(list).into_iter().filter(|node| node.kind().ends_with("parameter_declaration"));
@@ -147,7 +147,7 @@ fn stars(declarator: Node<'_>) -> usize {
 #[derive(Default)]
 struct Function {
     name: String,
-    /// The names of its template's parameters.
+    /// The names of the parameters, if it is a template.
     template: Vec<String>,
     signature: Signature,
     /// What its constants and type aliases stand for; `None` if a name stands for several things.
