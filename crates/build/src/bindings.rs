@@ -16,7 +16,7 @@ use self::fill::fill;
 use crate::compile::{Common, Image};
 use crate::definition::Definition;
 use crate::diagnostic::Result;
-use crate::signature::{Instance, Kernel};
+use crate::signature::{Instance, Kernel, Module};
 use crate::unit::Unit;
 
 /// Lints that we cannot satisfy: names come from C++, casts and shapes from the contracts.
@@ -70,6 +70,7 @@ impl Kernels {
         let variables = __gpustream::codegen::Variables { unlisted: &{{unlisted}}, read_only: &{{read_only}} };
         // SAFETY: the images are those that were built from the source, as their checksums show.
         let module = __gpustream::__generated!(unsafe { __gpustream::codegen::load(device, &source, {{usable_source}}, &CHECKSUMS, &variables) })?;
+        {{declarations}}
         Ok(Self {
             {{loads}}
             module,
@@ -93,17 +94,17 @@ pub(crate) fn generate(
     unlisted: &[String],
     common: &Common,
 ) -> Result<String> {
-    let module = &*unit.module;
+    let without = Module::default();
+    let all = &*unit.module;
+    // Without launchers, the bindings need neither their types nor fields for them.
+    let module = if common.by_name { &without } else { all };
     let kernels = &module.kernels;
     let types = generic::types(module);
     let enums = module.definitions.iter().filter(|definition| matches!(definition, Definition::Enum(_)));
     let values: Vec<_> =
         enums.map(Definition::name).chain(types.iter().map(|(_, name)| name.as_str())).collect();
-    let launchers = |kernel: &Kernel| {
-        let (line, _) = unit.source.position(kernel.name_range.start);
-        launcher::launchers(kernel, &values, &format!("`{}`, line {line}", unit.file_name()))
-    };
-    let has_params = kernels.iter().any(|kernel| !kernel.params.is_empty());
+    let launchers = |kernel: &Kernel| launcher::launchers(kernel, &values);
+    let has_params = all.kernels.iter().any(|kernel| !kernel.params.is_empty());
     Ok(fill!(
         BINDINGS,
         file = unit.file_name(),
@@ -120,13 +121,14 @@ pub(crate) fn generate(
         source = literal(&embedded::source(unit, common)?),
         headers = embedded::headers(unit, common)?,
         options = literal(&embedded::options(common)),
-        addresses = literal(&embedded::addresses(module)),
+        addresses = literal(&embedded::addresses(all)),
         imports = if has_params { "use __gpustream::codegen::param;" } else { "" },
-        module = literal(&module.name),
+        module = literal(&all.name),
         usable_source = embedded::usable_source(unit),
-        globals = globals::list(module),
+        globals = globals::list(all),
         unlisted = literal(unlisted),
-        read_only = literal(&module.read_only),
+        read_only = literal(&all.read_only),
+        declarations = if common.by_name { all.kernels.iter().map(declare).collect() } else { String::new() },
         loads = kernels.iter().map(load).collect::<String>(),
         launchers = kernels.iter().map(launchers).collect::<String>(),
         variables = module.globals.iter().map(globals::methods).collect::<String>(),
@@ -148,19 +150,40 @@ fn docs_or(docs: &[String], instead: &str) -> String {
 
 /// Returns a kernel's field of `Kernels`. A template's has one element for each instance.
 fn field(kernel: &Kernel) -> String {
+    let one = match kernel.targets {
+        None => "__gpustream::Kernel",
+        Some(_) => "::core::option::Option<__gpustream::Kernel>",
+    };
     let ty = match &kernel.template[..] {
-        [] => "__gpustream::Kernel".to_owned(),
-        _ => format!("[__gpustream::Kernel; {}]", kernel.instances.len()),
+        [] => one.to_owned(),
+        _ => format!("[{one}; {}]", kernel.instances.len()),
     };
     format!("{}: {ty},\n", names::field(&kernel.name))
+}
+
+/// Returns the expression that finds an instance in the loaded module.
+fn found(kernel: &Kernel, instance: &Instance) -> String {
+    let table = instance.param_table().into_iter();
+    let params: Vec<_> = table.map(|(offset, size)| format!("param({offset}, {size})")).collect();
+    format!("module.kernel_with({:?}, &[{}])", kernel.key(instance), params.join(", "))
+}
+
+/// Returns the statements that tell a module the parameters of a kernel without a launcher. Some drivers do not know them.
+fn declare(kernel: &Kernel) -> String {
+    let instances = kernel.instances.iter().filter(|_| !kernel.is_opaque);
+    let declared =
+        instances.map(|one| format!("__gpustream::codegen::if_compiled({})?;\n", found(kernel, one)));
+    declared.collect()
 }
 
 /// Returns the value of that field.
 fn load(kernel: &Kernel) -> String {
     let load = |instance: &Instance| {
-        let table = instance.param_table().into_iter();
-        let params: Vec<_> = table.map(|(offset, size)| format!("param({offset}, {size})")).collect();
-        format!("module.kernel_with({:?}, &[{}])?", kernel.key(instance), params.join(", "))
+        let found = found(kernel, instance);
+        match kernel.targets {
+            None => format!("{found}?"),
+            Some(_) => format!("__gpustream::codegen::if_compiled({found})?"),
+        }
     };
     let loaded: Vec<_> = kernel.instances.iter().map(load).collect();
     let loaded = match &kernel.template[..] {

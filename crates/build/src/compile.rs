@@ -5,6 +5,7 @@ pub(crate) mod cpu;
 pub(crate) mod cuda;
 mod dependencies;
 pub(crate) mod hip;
+pub(crate) mod preprocess;
 pub(crate) mod search;
 mod stamp;
 
@@ -32,6 +33,10 @@ pub(crate) struct Common {
     /// The unpacked device headers come first.
     pub(crate) includes: Vec<PathBuf>,
     pub(crate) defines: Vec<(String, Option<String>)>,
+    /// True if we do not warn of kernels on stacks.
+    pub(crate) allow_stacks: bool,
+    /// True if kernels get no launchers.
+    pub(crate) by_name: bool,
     pub(crate) flags: Vec<(Backend, String)>,
     /// The user's folders that compilers search for headers.
     pub(crate) searched: Vec<PathBuf>,
@@ -124,6 +129,8 @@ impl Image {
 /// The result of running a compiler once.
 pub(crate) struct Output {
     pub(crate) image: Image,
+    /// The targets that `reports` is about.
+    pub(crate) compiled_for: Vec<String>,
     pub(crate) reports: Vec<KernelReport>,
     /// How long the compiler took; `None` if an earlier build's image was still up to date.
     pub(crate) compile_time: Option<Duration>,
@@ -146,7 +153,10 @@ impl Output {
             report.compile_time = time;
         }
         let warnings = if time.is_some() { warnings } else { String::new() };
-        Self { image, reports, compile_time: time, warnings, dependencies, writable }
+        let is_reported =
+            |target: &&String| !target.ends_with(cpu::CHECKED) && !target.starts_with("compute_");
+        let compiled_for = image.targets.iter().filter(is_reported).cloned().collect();
+        Self { image, compiled_for, reports, compile_time: time, warnings, dependencies, writable }
     }
 }
 
@@ -163,7 +173,9 @@ fn writable(path: &Path, output: &[u8]) -> Result<Vec<String>> {
 fn device_code(unit: &Unit) -> Result<String> {
     match unit.device_part.as_ref().map_err(Error::clone)? {
         Some(part) => Ok(unit.in_place(part)),
-        None if unit.module.kernels.is_empty() => Ok(unit.in_place(&unit.source.text)),
+        None if unit.module.kernels.is_empty() || unit.source.is_preprocessed() => {
+            Ok(unit.in_place(&unit.source.text))
+        }
         None => include(unit),
     }
 }

@@ -37,7 +37,7 @@ impl Scope<'_> {
 }
 
 /// What the author of a kernel promises and asks for.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Contract {
     /// True if there is a `requires:` line, so the launcher is safe.
     pub(crate) safe: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Contract {
 }
 
 /// One comparison of a `requires:` line.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Clause {
     pub(crate) text: String,
     pub(crate) left: Expr,
@@ -74,7 +74,7 @@ impl Clause {
 }
 
 /// The default launch shape.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Covers {
     pub(crate) text: String,
     /// One to three extents, x first.

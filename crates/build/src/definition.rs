@@ -3,7 +3,7 @@
 use crate::types::{Hazard, Scalar, ValueType};
 
 /// A type of the file or its headers that kernels take by value or by pointer.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Definition {
     Struct(Struct),
     Enum(Enum),
@@ -35,7 +35,7 @@ impl Definition {
     }
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Struct {
     pub(crate) name: String,
     /// The C++ name with its namespaces.
@@ -47,7 +47,7 @@ pub(crate) struct Struct {
     pub(crate) hazard: Option<Hazard>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Enum {
     pub(crate) name: String,
     /// The C++ name with its namespaces.
@@ -57,7 +57,7 @@ pub(crate) struct Enum {
     pub(crate) values: Vec<(String, i128)>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) docs: Vec<String>,

@@ -3,23 +3,65 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The result of functions in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A source file, and the offset of each line.
+/// A source file, and the offset of each row of its text.
+///
+/// If a preprocessor wrote the text, its rows come from several files. Then [`Origin`] says from where, and we report
+/// places in these files.
 #[derive(Clone)]
 pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
-    line_starts: Vec<usize>,
+    row_starts: Vec<usize>,
+    origin: Option<Arc<Origin>>,
+}
+
+/// Where the rows of a preprocessed text come from.
+#[derive(Default)]
+pub(crate) struct Origin {
+    pub(crate) files: Vec<OriginFile>,
+    /// The file, as an index, and the line, counted from 1, of each row.
+    pub(crate) rows: Vec<(usize, usize)>,
+}
+
+/// One of your files from which rows of a preprocessed text come.
+pub(crate) struct OriginFile {
+    /// The path as compilers name it.
+    pub(crate) path: PathBuf,
+    /// The path as you named it.
+    pub(crate) shown: PathBuf,
+    pub(crate) lines: Vec<String>,
 }
 
 impl SourceFile {
     pub(crate) fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         let text = text.into();
-        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
-        Self { path: path.into(), text, line_starts }
+        let row_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
+        Self { path: path.into(), text, row_starts, origin: None }
+    }
+
+    /// Returns a file whose text a preprocessor wrote.
+    pub(crate) fn preprocessed(path: impl Into<PathBuf>, text: impl Into<String>, origin: Origin) -> Self {
+        Self { origin: Some(Arc::new(origin)), ..Self::new(path, text) }
+    }
+
+    /// Returns the same file with another text, whose rows come from the same places.
+    pub(crate) fn with_text(&self, text: impl Into<String>) -> Self {
+        Self { origin: self.origin.clone(), ..Self::new(&self.path, text) }
+    }
+
+    /// Returns the files that a preprocessed text comes from.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.origin.iter().flat_map(|origin| origin.files.iter().map(|file| &*file.shown))
+    }
+
+    /// Returns true if a preprocessor wrote the text.
+    pub(crate) fn is_preprocessed(&self) -> bool {
+        self.origin.is_some()
     }
 
     /// Reads a file.
@@ -32,23 +74,64 @@ impl SourceFile {
         Ok(Self::new(path, text(bytes)))
     }
 
-    /// Returns a line's offset, counting lines from 1. Past the last line, returns the end of the text.
-    pub(crate) fn start_of(&self, line: usize) -> usize {
-        self.line_starts.get(line - 1).copied().unwrap_or(self.text.len())
+    /// Returns the row of the text that has this offset, counted from 0.
+    pub(crate) fn row(&self, offset: usize) -> usize {
+        self.row_starts.partition_point(|&start| start <= offset).saturating_sub(1)
+    }
+
+    /// Returns a row's offset. Past the last row, returns the end of the text.
+    pub(crate) fn start_of(&self, row: usize) -> usize {
+        self.row_starts.get(row).copied().unwrap_or(self.text.len())
     }
 
     /// Returns line and column, both counted from 1. Columns count characters.
     pub(crate) fn position(&self, offset: usize) -> (usize, usize) {
-        let line = self.line_starts.partition_point(|&start| start <= offset).max(1);
-        let start = self.line_starts[line - 1];
-        let column = self.text.get(start..offset).map_or(0, |s| s.chars().count()) + 1;
-        (line, column)
+        let row = self.row(offset);
+        let Some((file, line)) = self.of_row(row) else {
+            let column = self.text.get(self.start_of(row)..offset).map_or(0, |s| s.chars().count()) + 1;
+            return (row + 1, column);
+        };
+        // A macro may have made the text, so we look for the same text in the line.
+        let written = file.lines.get(line - 1).map_or("", String::as_str);
+        let end = self.text.get(offset..).map_or(offset, |rest| {
+            offset + rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len()).max(1)
+        });
+        let found = self.text.get(offset..end).and_then(|word| written.find(word));
+        (line, found.map_or(0, |at| written[..at].chars().count()) + 1)
     }
 
-    fn line(&self, line: usize) -> &str {
-        let start = self.line_starts[line - 1];
-        let end = self.line_starts.get(line).copied().unwrap_or(self.text.len());
-        self.text[start..end].trim_end_matches(['\n', '\r'])
+    /// Returns the file that has the text at an offset, as you named it.
+    pub(crate) fn path_of(&self, offset: usize) -> &Path {
+        self.of_row(self.row(offset)).map_or(&self.path, |(file, _)| &file.shown)
+    }
+
+    /// Returns the `#line` that makes a compiler report what follows at an offset's place. `own` is this file's path,
+    /// escaped for C++ quotes.
+    pub(crate) fn line_directive(&self, offset: usize, own: &str) -> String {
+        match self.of_row(self.row(offset)) {
+            Some((file, line)) => format!("#line {line} \"{}\"", quoted(&file.path.display().to_string())),
+            None => format!("#line {} \"{own}\"", self.row(offset) + 1),
+        }
+    }
+
+    /// Returns the file's name and the line of an offset, for documentation.
+    pub(crate) fn named(&self, offset: usize) -> String {
+        let file = self.path_of(offset).file_name().unwrap_or_default().to_string_lossy();
+        format!("`{file}`, line {}", self.position(offset).0)
+    }
+
+    fn of_row(&self, row: usize) -> Option<(&OriginFile, usize)> {
+        let origin = self.origin.as_ref()?;
+        let &(file, line) = origin.rows.get(row)?;
+        Some((origin.files.get(file)?, line))
+    }
+
+    fn line(&self, offset: usize) -> &str {
+        let row = self.row(offset);
+        if let Some((file, line)) = self.of_row(row) {
+            return file.lines.get(line - 1).map_or("", String::as_str);
+        }
+        self.text[self.start_of(row)..self.start_of(row + 1)].trim_end_matches(['\n', '\r'])
     }
 
     /// Returns an error at `range`: what is wrong there, and what to write instead.
@@ -59,19 +142,23 @@ impl SourceFile {
         help: impl Into<String>,
     ) -> Diagnostic {
         let (line, column) = self.position(range.start);
-        let source_line = self.line(line).to_owned();
+        let source_line = self.line(range.start).to_owned();
+        let path = self.path_of(range.start).to_owned();
         let marked = self.text.get(range).unwrap_or_default();
         let marked = marked.lines().next().unwrap_or_default().chars().count().max(1);
-        Diagnostic {
-            path: self.path.clone(),
-            line,
-            column,
-            message: message.into(),
-            help: help.into(),
-            source_line,
-            marked,
-        }
+        // In a preprocessed text, a macro may have made the marked part longer than the line that you wrote.
+        let marked = if self.origin.is_some() {
+            marked.min(source_line.chars().count().saturating_sub(column - 1).max(1))
+        } else {
+            marked
+        };
+        Diagnostic { path, line, column, message: message.into(), help: help.into(), source_line, marked }
     }
+}
+
+/// Escapes a path for C++ quotes.
+pub(crate) fn quoted(path: &str) -> String {
+    path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 /// Decodes a file's bytes. Compilers accept any bytes in comments and strings, so we replace bytes that are
@@ -144,6 +231,15 @@ impl Error {
     pub(crate) fn join(&mut self, error: Self) {
         self.diagnostics.extend(error.diagnostics);
         self.messages.extend(error.messages);
+    }
+
+    /// Joins what another error says in addition.
+    pub(crate) fn join_new(&mut self, error: &Self) {
+        let new = |diagnostic: &&Diagnostic| !self.diagnostics.contains(diagnostic);
+        let diagnostics: Vec<_> = error.diagnostics.iter().filter(new).cloned().collect();
+        let messages: Vec<_> =
+            error.messages.iter().filter(|message| !self.messages.contains(message)).cloned().collect();
+        self.join(Self { diagnostics, messages });
     }
 
     /// Returns `value` if no error was collected, otherwise the errors.

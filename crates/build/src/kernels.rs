@@ -35,6 +35,8 @@ pub struct Kernels {
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
     instances: Vec<String>,
+    by_name: bool,
+    allow_stacks: bool,
     wanted: Wanted,
     out_dir: Option<PathBuf>,
     jobs: Option<usize>,
@@ -91,6 +93,28 @@ impl Kernels {
     #[must_use]
     pub fn instantiate(mut self, instance: impl Into<String>) -> Self {
         self.instances.push(instance.into());
+        self
+    }
+
+    /// Makes no launchers, for programs that find kernels by name, often in code that was written for another library.
+    ///
+    /// All kernels in the files are compiled, and the generated `Kernels` has only `load` and `module`.
+    /// `kernels.module().kernel("axpy_f32")` finds a kernel by its name in C, or by its path with a template's arguments. A
+    /// launch checks the number and the sizes of its arguments; whether they have the right types, and whether the kernel stays
+    /// within its memory, is up to you.
+    ///
+    /// Kernels whose parameters Rust has no types for are then no error.
+    #[must_use]
+    pub fn by_name(mut self) -> Self {
+        self.by_name = true;
+        self
+    }
+
+    /// Stops the warnings about kernels that are slow on the CPU, because each of their threads has a stack of its own there.
+    /// A warning names the line that is the reason; the guide "Writing kernels" says what to do.
+    #[must_use]
+    pub fn allow_stacks(mut self) -> Self {
+        self.allow_stacks = true;
         self
     }
 
@@ -183,12 +207,25 @@ impl Kernels {
         self
     }
 
-    /// Parses the files without compiling them.
+    /// Parses the files without compiling them. If a file's kernels come from macros, from its headers or out of an `#if`,
+    /// and there is a folder for results, we run the compilers' preprocessors, as [`build`](Self::build) does.
     ///
     /// # Errors
     /// Every diagnostic of every file.
     pub fn check(&self) -> Result<()> {
-        let units = self.parse(Path::new("one folder"), &mut Cargo::new(false))?;
+        let mut cargo = Cargo::new(false);
+        let mut units = self.parse(Path::new("one folder"), &mut cargo)?;
+        let folder = self.out_dir.clone().or_else(|| env::var_os("OUT_DIR").map(PathBuf::from));
+        if let Some(folder) = folder.filter(|_| units.iter().any(|unit| unit.needs_preprocessing)) {
+            fs::create_dir_all(&folder)?;
+            let folder = folder.canonicalize()?;
+            headers::unpack(&folder.join(headers::FOLDER))?;
+            let plan = self.plan(&units, &mut cargo)?;
+            let common = self.common(&plan, folder);
+            units = self.preprocessed(units, &plan, &common, &mut cargo)?;
+        } else if refused(&units).is_none() {
+            self.check_instances(&units)?;
+        }
         refused(&units).or(())
     }
 
@@ -218,12 +255,10 @@ impl Kernels {
     fn build_in(&self, out_dir: PathBuf, cargo: &mut Cargo) -> Result<Built> {
         self.watch(cargo);
         let units = self.parse(&out_dir, cargo)?;
-        for warning in units.iter().flat_map(|unit| &unit.module.warnings) {
-            cargo.warn(warning);
-        }
         headers::unpack(&out_dir.join(headers::FOLDER))?;
         let plan = self.plan(&units, cargo)?;
         let common = self.common(&plan, out_dir);
+        let units = self.preprocessed(units, &plan, &common, cargo)?;
         let beside = units.iter().flat_map(|unit| &unit.searched);
         for folder in common.searched.iter().chain(beside) {
             if search::can_watch(folder, &common.out_dir) {
@@ -237,6 +272,32 @@ impl Kernels {
         }
         bindings::index::write(&common.out_dir, units.iter().map(|unit| &*unit.module.name))?;
         Ok(Built { files, out_dir: common.out_dir })
+    }
+
+    /// Reads files again as each compiler sees them, if the parser needs that. See [`Unit::needs_preprocessing`].
+    fn preprocessed(
+        &self,
+        units: Vec<Unit>,
+        plan: &Plan,
+        common: &compile::Common,
+        cargo: &mut Cargo,
+    ) -> Result<Vec<Unit>> {
+        let read = |unit| compile::preprocess::read(unit, plan, common, self.script());
+        let units: Vec<_> = units.into_iter().map(read).collect();
+        for unit in &units {
+            unit.module.warnings.iter().for_each(|warning| cargo.warn(warning));
+            for file in unit.versions.values().flat_map(|version| version.source.files()) {
+                cargo.watch(file);
+            }
+        }
+        if refused(&units).is_none() {
+            self.check_instances(&units)?;
+        }
+        Ok(units)
+    }
+
+    fn script(&self) -> Script<'_> {
+        Script { defines: &self.defines, instances: &self.instances, by_name: self.by_name, is_first: false }
     }
 
     /// Decides what to compile with which compilers.
@@ -265,6 +326,8 @@ impl Kernels {
                 .chain(self.absolute_includes())
                 .collect(),
             defines: self.defines.clone(),
+            by_name: self.by_name,
+            allow_stacks: self.allow_stacks,
             flags: self.flags.iter().map(|(backend, flag)| (*backend, search::absolute(flag))).collect(),
             searched: self.absolute_includes().chain(named).collect(),
             sums: Sums::new(out_dir.clone()),
@@ -294,9 +357,8 @@ impl Kernels {
         let includes: Vec<_> = self.absolute_includes().collect();
         let mut units: Vec<Unit> = Vec::new();
         let mut failed = Error::none();
-        let script = Script { defines: &self.defines, instances: &self.instances };
         for (path, only) in &self.files {
-            match Unit::read(path, only.as_ref(), &includes, script) {
+            match Unit::read(path, only.as_ref(), &includes, self.script()) {
                 Ok(unit) => {
                     // A build script must not be run again because of its own output.
                     let headers = unit.headers.iter().filter_map(|header| header.path.as_ref());
@@ -314,25 +376,29 @@ impl Kernels {
                 Err(error) => failed.join(error),
             }
         }
-        for instance in &self.instances {
-            if failed.is_none()
-                && refused(&units).is_none()
-                && !units.iter().any(|unit| unit.module.instantiates(instance))
-            {
-                failed.join(Error::message(format!(
-                    "no kernel template for `.instantiate({instance:?})`; write it like \"axpy<float>\""
-                )));
-            }
-        }
         if !failed.is_none() {
             failed.join(refused(&units));
         }
         failed.or(units)
     }
+
+    /// Refuses an instance that the build script asks for if no file has its template.
+    fn check_instances(&self, units: &[Unit]) -> Result<()> {
+        let mut failed = Error::none();
+        for instance in &self.instances {
+            if !units.iter().any(|unit| unit.module.instantiates(instance)) {
+                failed.join(Error::message(format!(
+                    "no kernel template for `.instantiate({instance:?})`; write it like \"axpy<float>\""
+                )));
+            }
+        }
+        failed.or(())
+    }
 }
 
 /// Writes the bindings of a file, once it is compiled.
 fn bind(unit: &Unit, outputs: Vec<Output>, common: &compile::Common, cargo: &mut Cargo) -> Result<BuiltFile> {
+    let unit = &unit.with_targets(&outputs);
     let mut file = BuiltFile {
         path: unit.source.path.clone(),
         bindings: common.out_dir.join(format!("{}.rs", unit.module.name)),
@@ -412,8 +478,13 @@ impl Cargo {
             .extend(file.to_str().filter(|path| !path.contains('\n')).map(|path| format!("changed={path}")));
     }
 
+    /// Warns the user. What several targets have in common is said once.
     fn warn(&mut self, text: &str) {
-        self.warnings.extend(text.lines().map(str::to_owned));
+        for line in text.lines() {
+            if !self.warnings.iter().any(|known| known == line && known.contains(": ")) {
+                self.warnings.push(line.to_owned());
+            }
+        }
     }
 
     fn finish(&self, succeeded: bool) {

@@ -213,6 +213,7 @@ mod loops;
 mod names;
 mod parse;
 mod plan;
+mod preprocessed;
 mod report;
 mod schedule;
 mod signature;

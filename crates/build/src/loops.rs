@@ -101,6 +101,7 @@ mod waits;
 mod writes;
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use tree_sitter::Node;
 
@@ -209,10 +210,10 @@ impl Loops {
         for Second { name, code, end } in seconds {
             let code = match lines {
                 Lines::Users => code.clone(),
-                Lines::Forms => code.replace(&format!("\"{path}\""), &format!("\"{name}\"")),
+                Lines::Forms => named_after(name, code),
             };
-            let (line, _) = unit.source.position(*end);
-            text.insert_str(*end, &format!("\n{code}#line {line} \"{path}\"\n"));
+            let back = unit.source.line_directive(*end, &path);
+            text.insert_str(*end, &format!("\n{code}{back}\n"));
         }
         Ok(Some(unit.in_place(&text)))
     }
@@ -237,6 +238,15 @@ impl Loops {
     }
 }
 
+/// Returns a form's code with its own name as the file in each `#line`.
+fn named_after(name: &str, code: &str) -> String {
+    let renamed = |line: &str| match line.strip_prefix("#line ").and_then(|rest| rest.split_once(' ')) {
+        Some((number, _)) => format!("#line {number} \"{name}\"\n"),
+        None => format!("{line}\n"),
+    };
+    code.lines().map(renamed).collect()
+}
+
 /// Returns the name of the kernel that has this second form.
 pub(crate) fn kernel_of(form: &str) -> &str {
     form.splitn(4, '_').last().unwrap_or(form)
@@ -252,7 +262,7 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
     let waits = Waits::collect(&source.text, root, helpers)?;
     let path = unit.quoted_path();
     let forms = unit.module.kernels.iter().enumerate().map(|(index, kernel)| {
-        let form = form(source, &path, root, &waits, kernel, index, 0);
+        let form = form(source, &path, (&source.text, root), (root, &waits), kernel, index, 0);
         (kernel.name_range.start, form.unwrap_or_else(Form::Fibers))
     });
     Ok(Loops { forms: forms.collect() })
@@ -267,12 +277,13 @@ const WARP_SIZE: &str =
 /// end.
 const MOST_REWRITES: usize = 64;
 
-/// Returns how a kernel's threads run. First says the kernel in plainer words, as long as that is possible.
+/// Returns how a kernel's threads run. First says the kernel in plainer words, as long as that is possible. `file` is the
+/// file's text and tree, with all functions that the kernel may call.
 fn form(
     source: &SourceFile,
     path: &str,
-    root: Node<'_>,
-    waits: &Waits,
+    file: (&str, Node<'_>),
+    (root, waits): (Node<'_>, &Waits),
     kernel: &Kernel,
     index: usize,
     rewrites: usize,
@@ -290,17 +301,17 @@ fn form(
         let reason = "the statement here cannot be read, perhaps because it begins with a macro".to_owned();
         return if meets { Err(Refusal { at: wrong.start_byte(), reason }) } else { Ok(Form::Plain) };
     }
-    let plainer = match plainer(text, root, function, waits, rewrites) {
+    let plainer = match plainer(text, file, function, waits, rewrites) {
         Err(_) if !meets => return Ok(Form::Plain),
         plainer => plainer?,
     };
     if let Some(text) = plainer {
-        let plain = SourceFile::new(&source.path, text);
+        let plain = source.with_text(only(whole(function).byte_range(), source.text.len(), text));
         let readable = readable(&plain.text);
         let tree = tree(&readable).map_err(|_| unreadable())?;
-        let form = form(&plain, path, tree.root_node(), waits, kernel, index, rewrites + 1);
+        let form = form(&plain, path, file, (tree.root_node(), waits), kernel, index, rewrites + 1);
         let refusal = |refusal: Refusal| Refusal {
-            at: source.start_of(plain.position(refusal.at).0),
+            at: source.start_of(plain.row(refusal.at)),
             reason: inline::in_users_words(&refusal.reason),
         };
         return form.map(|form| form.ending_at(whole(function).end_byte())).map_err(refusal);
@@ -320,7 +331,7 @@ fn form(
 /// nothing can be plainer.
 fn plainer(
     text: &str,
-    root: Node<'_>,
+    file: (&str, Node<'_>),
     kernel: Node<'_>,
     waits: &Waits,
     rewrites: usize,
@@ -331,10 +342,22 @@ fn plainer(
     if let Some(named) = unique_names::own(text, kernel, waits)? {
         return Ok(Some(named));
     }
-    let in_calls = || inline::first_call(text, root, kernel, waits, rewrites);
+    let in_calls = || inline::first_call(text, file, kernel, waits, rewrites);
     let without_calls = (rewrites < MOST_REWRITES).then(in_calls).flatten();
     let without_groups = without_calls.or_else(|| groups::without(text, kernel));
     Ok(without_groups.or_else(|| counters::own(text, kernel, waits)))
+}
+
+/// Returns a rewritten text with spaces in place of all but the kernel, because we parse it again after each step, and a
+/// file may be large. The kernel was in `range` of a text of `length` bytes.
+fn only(range: Range<usize>, length: usize, text: String) -> String {
+    let end = text.len() - (length - range.end);
+    let mut bytes = text.into_bytes();
+    for part in [0..range.start, end..bytes.len()] {
+        bytes[part].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
+    }
+    // We replaced whole characters, byte by byte.
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Returns the definition, including its line of template parameters.

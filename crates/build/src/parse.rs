@@ -1,7 +1,8 @@
 //! Reads kernels from a `.cu` file.
 //!
-//! We do not expand macros, so you must write each kernel out. Its types may come from your own headers, and
-//! a macro may stand for a type or a number. The rest of the file may use all of C++.
+//! We do not expand macros: a macro may stand for a type or a number, and types may come from your own headers, but each
+//! kernel must be written out. If a file has kernels that are not, we read it again as the compiler's preprocessor leaves
+//! it ([`crate::preprocessed`]). The rest of the file may use all of C++.
 
 pub(crate) mod constants;
 mod declared;
@@ -11,6 +12,7 @@ mod enums;
 mod globals;
 mod kernel;
 pub(crate) mod kernel_templates;
+mod launches;
 mod preprocess;
 mod promises;
 mod read_only;
@@ -22,11 +24,11 @@ mod uses;
 
 use std::collections::{BTreeSet, HashSet};
 
-pub(crate) use preprocess::{Helper, readable};
+pub(crate) use preprocess::{Helper, readable, without_comments};
 pub(crate) use shared::hip_arrays;
 use tree_sitter::{Node, Tree, TreeCursor};
 
-pub(crate) use self::device_part::device_part;
+pub(crate) use self::device_part::{device_part, has_host_code};
 pub(crate) use self::uses::{identifiers, reach};
 use crate::diagnostic::{Diagnostic, Error, Result, SourceFile};
 use crate::signature::Module;
@@ -38,20 +40,27 @@ pub(crate) struct Script<'a> {
     pub(crate) defines: &'a [(String, Option<String>)],
     /// The template instances to compile.
     pub(crate) instances: &'a [String],
+    /// True if programs find kernels by their names, so that no kernel needs a launcher.
+    pub(crate) by_name: bool,
+    /// True if the file will be read again, preprocessed. Then we do not look for the macros that make no difference.
+    pub(crate) is_first: bool,
 }
 
 /// Parses a file, or returns every reason why it cannot be bound. `headers` are your own. We read them for
 /// types, and to see which of their functions loop with `GS_FOR_EACH` or reach a grid barrier.
 pub(crate) fn parse(source: &SourceFile, headers: &[Helper], script: Script<'_>) -> Result<Module> {
     let texts = Texts::new(source, headers)?;
-    let mut module = texts.read(script.defines, script.instances)?;
+    let mut module = texts.read(script.defines, script)?;
+    if script.is_first || module.uninstantiated {
+        return Ok(module);
+    }
     let assumed = std::mem::take(&mut module.assumed);
     // Headers that we do not read define macros too. If a macro makes no difference to the result, it may be
     // defined there, so we do not insist that it is undefined.
     let changes = |names: &[String]| {
         let names = names.iter().map(|name| (name.clone(), None));
         let defines: Vec<_> = script.defines.iter().cloned().chain(names).collect();
-        let other = texts.read(&defines, script.instances);
+        let other = texts.read(&defines, script);
         other.map_or(true, |other| Module { assumed: Vec::new(), ..other } != module)
     };
     let (mut told, rest): (Vec<_>, Vec<_>) =
@@ -99,13 +108,13 @@ impl<'a> Texts<'a> {
     }
 
     /// Parses the file like [`parse`] does, assuming that every unknown macro is undefined.
-    fn read(&self, defines: &[(String, Option<String>)], instances: &[String]) -> Result<Module> {
+    fn read(&self, defines: &[(String, Option<String>)], script: Script<'_>) -> Result<Module> {
         let parts = preprocess::Parts::read(self.source, self.headers, defines, &self.kept)?;
-        read(self, &parts, instances)
+        read(self, &parts, script)
     }
 }
 
-fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, instances: &[String]) -> Result<Module> {
+fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, script: Script<'_>) -> Result<Module> {
     let (source, root) = (texts.source, parts.root());
     let mut uses = texts.uses.clone();
     uses.gather(&source.text, root);
@@ -117,10 +126,11 @@ fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, instances: &[String]) 
         docs: doc::Docs::collect(source, root),
         uses,
         dynamic_shared: dynamic_shared.into_iter().collect(),
-        wanted: kernel_templates::wanted(source, root, instances),
+        wanted: kernel_templates::wanted(source, root, script.instances),
         functions: kernel::functions(parts),
         kernels: Vec::new(),
         unused: Vec::new(),
+        by_name: script.by_name,
         diagnostics: Vec::new(),
         warnings: Vec::new(),
     };
@@ -154,6 +164,7 @@ fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, instances: &[String]) 
         read_only: Vec::new(),
         dynamic_shared: file.dynamic_shared,
         warnings: file.warnings,
+        uninstantiated: !file.unused.is_empty(),
     })
 }
 
@@ -163,6 +174,13 @@ pub(crate) fn module_name(source: &SourceFile) -> String {
     let stem = source.path.file_stem().unwrap_or_default().to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '+');
     stem.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+}
+
+const NO_KERNEL: &str = "no kernel in this file";
+
+/// Returns true if the only thing wrong with a file is that it has no kernels.
+pub(crate) fn is_without_kernels(error: &Error) -> bool {
+    matches!(error.diagnostics(), [one] if one.message == NO_KERNEL)
 }
 
 /// Returns the error for a file without kernels. If some text cannot be read, the kernel may be there, so we
@@ -186,7 +204,7 @@ fn no_kernel(source: &SourceFile, root: Node<'_>, parts: &preprocess::Parts<'_>)
         ),
         None => source.diagnostic(
             0..0,
-            "no kernel in this file",
+            NO_KERNEL,
             "write `__global__ void name(float* x, size_t n) { … }`",
         ),
     }
@@ -220,6 +238,8 @@ struct File<'a> {
     kernels: Vec<crate::signature::Kernel>,
     /// Templates without instances.
     unused: Vec<Diagnostic>,
+    /// True if no kernel needs a launcher.
+    by_name: bool,
     diagnostics: Vec<Diagnostic>,
     warnings: Vec<String>,
 }
@@ -267,7 +287,10 @@ impl<'a> File<'a> {
                 context.conditional |= !is_include_guard(self.source, node);
             }
             "preproc_def" | "preproc_function_def" => {
-                self.check_macro(node);
+                // After preprocessing, the kernels that a macro makes are there.
+                if !self.source.is_preprocessed() {
+                    self.check_macro(node);
+                }
                 return;
             }
             "ERROR" => context.broken = true,
@@ -287,7 +310,7 @@ impl<'a> File<'a> {
     /// Warns like [`warn`](Self::warn), in the file or one of its headers.
     fn warn_in(&mut self, source: &SourceFile, offset: usize, warning: &str) {
         let (line, column) = source.position(offset);
-        let warning = format!("{}:{line}:{column}: {warning}", source.path.display());
+        let warning = format!("{}:{line}:{column}: {warning}", source.path_of(offset).display());
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }

@@ -16,6 +16,8 @@ pub struct KernelReport {
     pub file: PathBuf,
     /// The kernel's name.
     pub kernel: String,
+    /// The launcher's name. All instances of a template have one launcher.
+    pub(crate) name: String,
     /// The backend: `cpu`, `cuda`, `hip`.
     pub backend: &'static str,
     /// The target: `x86-64-v3`, `sm_90`, `gfx942`.
@@ -59,6 +61,7 @@ impl KernelReport {
         Self {
             file: unit.source.path.clone(),
             kernel: if kernel.template.is_empty() { kernel.name.clone() } else { kernel.key(instance) },
+            name: kernel.name.clone(),
             backend: backend.name(),
             target: target.to_owned(),
             registers: None,

@@ -26,9 +26,18 @@ struct Job<'a> {
     /// The index of the file among the units.
     unit: usize,
     backend: Backend,
+    /// The target, if the backend compiles for one at a time.
+    target: String,
     /// A name for a progress bar.
     label: String,
     run: Run<'a>,
+}
+
+impl Job<'_> {
+    /// Returns the version of the job's file that it compiles.
+    fn version<'u>(&self, units: &'u [Unit]) -> &'u Unit {
+        units[self.unit].version(self.backend, &self.target)
+    }
 }
 
 /// Compiles every file for everything in the plan. Returns each file's outputs in the order of the plan.
@@ -59,7 +68,7 @@ pub(crate) fn run(
                 // If a brace is missing, everything that we wrote after the file is an error too, and the
                 // error about the file comes last. So we compile the file once more without our lines.
                 let about_file = if is_about_checks(&error) {
-                    (job.run)(&units[job.unit].as_written()).err()
+                    (job.run)(&job.version(units).as_written()).err()
                 } else {
                     None
                 };
@@ -81,12 +90,13 @@ fn refused(units: &[Unit], jobs: &[Job<'_>]) -> Result<()> {
         let compiled = own.next().filter(|_| unit.device_part.is_ok()).map(|job| {
             // The last job of a backend takes the least time.
             let last = own.rfind(|other| other.backend == job.backend).unwrap_or(job);
-            (last.run)(&unit.as_written())
+            (last.run)(&last.version(units).as_written())
         });
         match compiled {
             Some(Err(error)) => {
                 failed.join(error);
-                if is_understood(&unit.source) {
+                let mut sources = unit.versions.values().map(|version| &version.source).chain([&unit.source]);
+                if sources.any(is_understood) {
                     failed.join(ours.clone());
                 }
             }
@@ -117,7 +127,8 @@ fn jobs<'a>(
     let mut jobs: Vec<Job<'_>> = Vec::new();
     for (number, unit) in units.iter().enumerate() {
         let mut add = |backend, what: &str, run: Run<'a>| {
-            jobs.push(Job { unit: number, backend, label: format!("{} {what}", unit.module.name), run });
+            let label = format!("{} {what}", unit.module.name);
+            jobs.push(Job { unit: number, backend, target: what.to_owned(), label, run });
         };
         if let Some((compiler, levels)) = plan.cpu.as_ref().filter(|_| unit.is_for(Backend::Cpu)) {
             for level in levels {
@@ -158,7 +169,7 @@ fn run_jobs(
                 loop {
                     let i = next.fetch_add(1, Relaxed);
                     let Some(job) = jobs.get(i) else { return };
-                    let result = (job.run)(&units[job.unit]);
+                    let result = (job.run)(job.version(units));
                     results.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
                     let done = done.fetch_add(1, Relaxed) + 1;
                     if let Some(progress) = progress {

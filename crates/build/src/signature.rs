@@ -6,11 +6,12 @@ use gpustream_hal::variables;
 
 use crate::contract::Contract;
 use crate::definition::Definition;
+use crate::diagnostic::{Error, Result};
 use crate::names::{last_name, with_words};
 use crate::types::{Param, ParamType, Scalar, ValueType};
 
 /// Everything the bindings need to know about one file.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Module {
     /// The file's stem, `saxpy` for `saxpy.cu`. Characters that mean something in paths and strings become
     /// `_`.
@@ -31,14 +32,18 @@ pub(crate) struct Module {
     /// Names of `extern __shared__` arrays. The translation unit for the CPU must define them.
     pub(crate) dynamic_shared: Vec<String>,
     pub(crate) warnings: Vec<String>,
+    /// True if the file has templates that nothing instantiates.
+    pub(crate) uninstantiated: bool,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kernel {
     /// The launcher's name. If several functions share a name, we make one up for each.
     pub(crate) name: String,
     pub(crate) function: Function,
     pub(crate) name_range: Range<usize>,
+    /// The file and line, for documentation.
+    pub(crate) place: String,
     /// The doc comment without its contract, dedented.
     pub(crate) docs: Vec<String>,
     /// The launcher's parameters. For a template, those of its first instance.
@@ -54,9 +59,43 @@ pub(crate) struct Kernel {
     pub(crate) strided: bool,
     /// True if the kernel declares shared memory.
     pub(crate) shares: bool,
+    /// True if we could not read the parameters, which is fine for a kernel without a launcher.
+    pub(crate) is_opaque: bool,
+    /// The targets that have the kernel; `None` if all have it.
+    pub(crate) targets: Option<Vec<String>>,
 }
 
 impl Module {
+    /// Returns the module with everything that one of several versions of a file has.
+    ///
+    /// # Errors
+    /// A kernel that has other parameters in another version, because it can only have one launcher.
+    pub(crate) fn merged<'a>(mut versions: impl Iterator<Item = &'a Self>) -> Result<Self> {
+        let Some(mut merged) = versions.next().cloned() else { return Ok(Self::default()) };
+        let mut failed = Error::none();
+        for version in versions {
+            for kernel in &version.kernels {
+                match merged.kernels.iter_mut().find(|known| known.name == kernel.name) {
+                    None => merged.kernels.push(kernel.clone()),
+                    Some(known) if known.launches_like(kernel) => {}
+                    Some(known) => failed.join(Error::message(format!(
+                        "kernel `{}` ({}) has other parameters, instances or conditions for some targets than for others, and \
+                         it can only have one launcher: move the difference into its body",
+                        known.name, known.place
+                    ))),
+                }
+            }
+            add_new(&mut merged.definitions, &version.definitions);
+            add_new(&mut merged.halves, &version.halves);
+            add_new(&mut merged.tags, &version.tags);
+            add_new(&mut merged.globals, &version.globals);
+            add_new(&mut merged.read_only, &version.read_only);
+            add_new(&mut merged.dynamic_shared, &version.dynamic_shared);
+            add_new(&mut merged.warnings, &version.warnings);
+        }
+        failed.or(merged)
+    }
+
     /// Returns true if a template of the file is compiled for `instance`, which reads `path<arguments>`.
     pub(crate) fn instantiates(&self, instance: &str) -> bool {
         let Some((asked, _)) = instance.split_once('<').filter(|_| instance.trim_end().ends_with('>')) else {
@@ -81,8 +120,17 @@ impl Module {
     }
 }
 
+/// Adds what is not there yet.
+fn add_new<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
+    for one in more {
+        if !all.contains(one) {
+            all.push(one.clone());
+        }
+    }
+}
+
 /// A non-`const` `__constant__` or `__device__` variable of the file or its headers.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Global {
     /// The method's name: the variable's own, or one made from its path if several variables share a name.
     pub(crate) name: String,
@@ -100,7 +148,7 @@ pub(crate) struct Global {
     pub(crate) place: String,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GlobalType {
     pub(crate) element: ValueType,
     /// The number of elements; `None` if the variable is not an array.
@@ -118,7 +166,7 @@ impl GlobalType {
 }
 
 /// A function, as C++ names it.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Function {
     /// The name with its namespaces: `solver::step`. Anonymous namespaces are left out.
     pub(crate) path: String,
@@ -150,7 +198,7 @@ pub(crate) fn ends_in(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with("::"))
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Template {
     pub(crate) name: String,
     /// The type of a number; `None` if the parameter is a type.
@@ -180,7 +228,7 @@ impl Argument {
 }
 
 /// A function to compile.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Instance {
     /// The template's arguments. Empty for an ordinary function.
     pub(crate) arguments: Vec<Argument>,
@@ -208,6 +256,22 @@ impl Instance {
 }
 
 impl Kernel {
+    /// Returns true if one launcher serves both kernels. Places in the text make no difference.
+    fn launches_like(&self, other: &Self) -> bool {
+        let params = |kernel: &Self| -> Vec<_> {
+            kernel.params.iter().map(|param| (param.name.clone(), param.ty.clone())).collect()
+        };
+        let instances = |kernel: &Self| -> Vec<_> {
+            kernel.instances.iter().map(|one| (one.arguments.clone(), one.params.clone())).collect()
+        };
+        params(self) == params(other)
+            && instances(self) == instances(other)
+            && self.function == other.function
+            && self.template == other.template
+            && self.contract == other.contract
+            && self.strided == other.strided
+    }
+
     /// Returns the name that finds an instance in its module: `solver::step`, `axpy<float>`.
     pub(crate) fn key(&self, instance: &Instance) -> String {
         let Function { path, types, overloaded, .. } = &self.function;

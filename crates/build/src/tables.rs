@@ -19,6 +19,9 @@ pub(crate) fn compare(
     compiled: &ParamTable,
     target: &str,
 ) -> Option<Diagnostic> {
+    if kernel.is_opaque {
+        return None;
+    }
     let parsed = instance.param_table();
     let sizes = |table: &ParamTable| table.iter().map(|(_, size)| *size).collect::<Vec<_>>();
     // CUDA aligns the parameter's address among all constants instead of its offset. That is fine, because

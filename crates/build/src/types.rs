@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::diagnostic::Diagnostic;
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Param {
     /// The name in the source, or `arg0` and so on if it has none.
     pub(crate) name: String,
@@ -288,7 +288,11 @@ const LANES: [(&str, Scalar); 12] = [
 ];
 
 /// Vectors whose names follow no pattern: name, lane type, lanes, alignment.
-const VECTORS: [(&str, Scalar, usize, usize); 13] = [
+///
+/// Rust has no 8-bit floating-point numbers, so the launcher takes their bits.
+const VECTORS: [(&str, Scalar, usize, usize); 15] = [
+    ("__nv_fp8_e4m3", Scalar::U8, 1, 1),
+    ("__nv_fp8_e5m2", Scalar::U8, 1, 1),
     ("dim3", Scalar::U32, 3, 4),
     ("half2", Scalar::F16, 2, 4),
     ("__half2", Scalar::F16, 2, 4),

@@ -23,6 +23,28 @@ fn threads(text: &str) -> Vec<String> {
     built.files[0].kernels.iter().filter(|kernel| !kernel.target.contains("checked")).map(say).collect()
 }
 
+#[test]
+fn a_call_that_could_mean_another_function_is_not_looked_into() {
+    let text = "\
+template <class T> __device__ T total(T v) { v += __shfl_xor_sync(~0u, v, 1); return v; }
+template <> __device__ float total<float>(float v) { v -= __shfl_xor_sync(~0u, v, 1); return v; }
+struct Sums { int n; __device__ int plus(int v) { return v + __shfl_xor_sync(~0u, v, 1); } };
+__device__ int plus(int v) { return v + __shfl_xor_sync(~0u, v, 2); }
+__device__ float either(float v) { return v + __shfl_xor_sync(~0u, v, 2); }
+__device__ float either(double v) { return (float)v + __shfl_xor_sync(~0u, (float)v, 2); }
+__global__ void special(float* x) { float v = x[threadIdx.x]; v = total(v); x[threadIdx.x] = v; }
+__global__ void method(int* x, Sums sums) { int v = x[threadIdx.x]; v = sums.plus(v); x[threadIdx.x] = v; }
+__global__ void unknown(float* x) { float v = either(x[threadIdx.x]); x[threadIdx.x] = v; }
+";
+    let reasons = [
+        "its threads meet in `total(v)`",
+        "its threads meet in `sums.plus(v)`",
+        "its threads meet in `either(x[threadIdx.x])`",
+    ];
+    let found = threads(text);
+    assert!(found.iter().zip(reasons).all(|(found, reason)| found.ends_with(reason)), "{found:?}");
+}
+
 /// Returns the kernels' loop forms, each from its name on.
 fn forms(text: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
@@ -223,7 +245,7 @@ namespace cg = cooperative_groups;
 __global__ void some_of_block(int* x) { auto g = cg::this_thread_block(); if (x[threadIdx.x]) g.sync(); }
 __global__ void handed_on(int* x) {
     auto tile = cg::tiled_partition<32>(cg::this_thread_block());
-    x[0] = cg::reduce(tile, x[0], cg::plus<int>());
+    x[0] = cg::inclusive_scan(tile, x[0], cg::plus<int>());
 }
 __device__ void uneven(int n) { for (int i = 0; i < n; ++i) __syncthreads(); }
 __global__ void within(int* x) { uneven(x[threadIdx.x]); x[0] = 1; }
@@ -260,7 +282,7 @@ __global__ void macro_without_braces(int* x, int n) {
             "19: its threads meet inside of a `switch statement`".to_owned(),
             format!("20: {proof} run a loop equally often"),
             format!("23: {proof} of the block come to this barrier"),
-            "26: its threads meet in `cg::reduce(tile, x[0], cg::plus<int>())`".to_owned(),
+            "26: its threads meet in `cg::inclusive_scan(tile, x[0], cg::plus<int>())`".to_owned(),
             format!("29: {proof} run a loop equally often"),
             "31: its threads meet in `again(n - 1)`".to_owned(),
             "33: its threads meet in `file_n()`".to_owned(),

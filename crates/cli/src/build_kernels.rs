@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, project: &Path) -> anyhow::Result<()> {
         || std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), PathBuf::from);
     let out = args.out.clone().unwrap_or_else(|| target().join("kernels"));
     let named = !args.backend.is_empty();
-    let mut kernels = Kernels::new().files(files).out_dir(out).rebuild(true);
+    let mut kernels = Kernels::new().allow_stacks().files(files).out_dir(out).rebuild(true);
     // The environment replaces the default, but nothing that you asked for here.
     kernels = kernels.environment_overrides(!named && args.arch.is_empty());
     let mut backends = Vec::new();

@@ -38,14 +38,16 @@ struct Outcome {
     path: PathBuf,
     /// The step that the file did not get through; `None` if it got through all.
     stopped: Option<Stop>,
+    /// True if we can make launchers for the file, at least for one backend.
+    bound: bool,
     /// Whether the file compiles, for each backend that we tried.
     compiled: Vec<bool>,
 }
 
 impl Outcome {
-    /// Returns true if we can make launchers for the file.
-    fn is_bound(&self) -> bool {
-        self.stopped.is_none() || !self.compiled.is_empty()
+    /// Returns true if the file or a header of it has a kernel.
+    fn has_kernels(&self) -> bool {
+        self.stopped.as_ref().is_none_or(|stop| stop.message != "no kernel in this file")
     }
 }
 
@@ -62,38 +64,35 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         names => names.iter().map(|name| name.parse()).collect::<Result<Vec<Backend>, _>>()?,
     };
     let mut files = Vec::new();
-    let mut others = 0;
-    find(&args.folder, &mut files, &mut others)?;
-    if files.is_empty() {
-        bail!("no file in {} that ends with .cu or .hip has a `__global__`", args.folder.display());
-    }
+    find(&args.folder, &mut files)?;
     files.sort();
     // If two reports run at once, each has its own folder. It must be new, because others may write there too.
     let out = std::env::temp_dir().join(format!("gpustream-port-report-{}", std::process::id()));
     fs::create_dir(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    let outcomes = examine(&files, &out, &backends, &args.includes);
+    let mut outcomes = examine(&files, &out, &backends, &args.includes);
     // This may fail, and would cost only space.
     let _ = fs::remove_dir_all(&out);
+    outcomes.retain(Outcome::has_kernels);
+    if outcomes.is_empty() {
+        bail!("no file in {} that ends with .cu or .hip has a kernel", args.folder.display());
+    }
+    let others = files.len() - outcomes.len();
     print!("{}", report(args, &backends, &outcomes));
     println!("{others} files without a kernel were left out");
     Ok(())
 }
 
-/// Collects the files with kernels, and counts those without.
-fn find(folder: &Path, files: &mut Vec<PathBuf>, others: &mut usize) -> anyhow::Result<()> {
+/// Collects the files that may have kernels, perhaps in their headers.
+fn find(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
     for entry in entries {
         let entry = entry?;
         let path = entry.path();
         // We do not follow links, because they can lead back up.
         if entry.file_type()?.is_dir() {
-            find(&path, files, others)?;
+            find(&path, files)?;
         } else if path.extension().is_some_and(|extension| extension == "cu" || extension == "hip") {
-            if String::from_utf8_lossy(&fs::read(&path)?).contains("__global__") {
-                files.push(path);
-            } else {
-                *others += 1;
-            }
+            files.push(path);
         }
     }
     Ok(())
@@ -122,24 +121,30 @@ fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[Path
 /// Reads one file. If we can bind it, compiles it for each backend.
 fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Outcome {
     let kernels = || {
-        let kernels = Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false);
+        let kernels =
+            Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false).allow_stacks();
         includes.iter().fold(kernels, Kernels::include)
     };
-    let (mut stopped, mut compiled) = (None, Vec::new());
-    match kernels().check() {
-        Err(error) => stopped = Some(Stop::of(path, &error)),
-        Ok(()) => {
-            for &backend in backends {
-                let built = kernels().backend(backend).cpu_level(LEVEL).build();
-                compiled.push(built.is_ok());
-                if let Err(error) = built {
-                    stopped.get_or_insert_with(|| Stop::of(path, &error));
-                }
-            }
-        }
+    let (mut stopped, mut bound, mut compiled) = (None, false, Vec::new());
+    let mut note = |error: Error| {
+        stopped.get_or_insert_with(|| Stop::of(path, &error));
+    };
+    // What a file declares may depend on the compiler that reads it, so each backend has its own attempt.
+    for &backend in backends {
+        let kernels = || kernels().backend(backend).cpu_level(LEVEL);
+        let read = kernels().check();
+        let built = read.as_ref().map_err(Error::clone).and_then(|()| kernels().build().map(drop));
+        bound |= read.is_ok();
+        compiled.push(built.is_ok());
+        built.unwrap_or_else(&mut note);
+    }
+    if backends.is_empty() {
+        let read = kernels().check();
+        bound = read.is_ok();
+        read.unwrap_or_else(&mut note);
     }
     let _ = fs::remove_dir_all(out);
-    Outcome { path: path.to_owned(), stopped, compiled }
+    Outcome { path: path.to_owned(), stopped, bound, compiled }
 }
 
 impl fmt::Display for Stop {
@@ -185,9 +190,9 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
     let mut table = Table::new(["file", "bound"].into_iter().chain(names).chain(["first obstacle"]));
     let mut obstacles: BTreeMap<String, usize> = BTreeMap::new();
     for outcome in outcomes {
-        let Outcome { path, stopped, compiled } = outcome;
+        let Outcome { path, stopped, bound, compiled } = outcome;
         let shown = path.strip_prefix(&args.folder).unwrap_or(path).display().to_string();
-        let mut cells = vec![shown, yes_or_no(outcome.is_bound())];
+        let mut cells = vec![shown, yes_or_no(*bound)];
         cells.extend(
             (0..backends.len()).map(|at| compiled.get(at).map_or(String::new(), |&yes| yes_or_no(yes))),
         );
@@ -203,7 +208,7 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
         sums.row([what, count.to_string(), part]);
     };
     sum("with kernels".to_owned(), outcomes.len());
-    sum("bound".to_owned(), outcomes.iter().filter(|outcome| outcome.is_bound()).count());
+    sum("bound".to_owned(), outcomes.iter().filter(|outcome| outcome.bound).count());
     let waits = |outcome: &&Outcome| outcome.stopped.as_ref().is_some_and(Stop::is_a_choice);
     sum("bound once build.rs instantiates".to_owned(), outcomes.iter().filter(waits).count());
     for (at, backend) in backends.iter().enumerate() {

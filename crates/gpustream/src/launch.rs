@@ -370,6 +370,36 @@ pub mod codegen {
         })
     }
 
+    /// Returns the kernel that was looked for in a module, or `None` if the module has no such kernel.
+    ///
+    /// # Errors
+    /// What else went wrong.
+    pub fn if_compiled(found: Result<Kernel>) -> Result<Option<Kernel>> {
+        match found {
+            Ok(kernel) => Ok(Some(kernel)),
+            Err(error) if error.kind() == ErrorKind::KernelNotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns a kernel that only some targets have. `targets` lists them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::KernelNotFound`] if the device's image has no such kernel.
+    #[track_caller]
+    pub fn compiled<'k>(kernel: &'k Option<Kernel>, name: &'static str, targets: &str) -> Result<&'k Kernel> {
+        named(call_site(name), || {
+            kernel.as_ref().ok_or_else(|| {
+                let has = if targets.is_empty() { "no target" } else { targets };
+                let message = format!(
+                    "kernel `{name}` is not in the image for this device, because an `#if` of its file leaves it out \
+                     there; it was compiled for {has}"
+                );
+                Error::new(ErrorKind::KernelNotFound, message)
+            })
+        })
+    }
+
     /// Launches a kernel if the shape is already known.
     ///
     /// # Safety

@@ -78,9 +78,15 @@ pub(super) fn addresses(module: &Module) -> Vec<(String, String)> {
     kernels.chain(globals::addresses(module)).collect()
 }
 
-/// Returns the source, if it is for the device's backend. If a file is only for some backends, its source
+/// Returns the source, if a run-time compiler can make every kernel of it for the device. If some targets lack a kernel, we
+/// cannot know which ones a further target has.
+///
+/// The source must be for the device's backend. If a file is only for some backends, its source
 /// would not compile for the others.
 pub(super) fn usable_source(unit: &Unit) -> String {
+    if unit.module.kernels.iter().any(|kernel| kernel.targets.is_some()) {
+        return "None".to_owned();
+    }
     let Some(only) = &unit.only else { return "Some(&SOURCE)".to_owned() };
     let names: Vec<_> = only.iter().map(|backend| backend.name()).collect();
     format!("{names:?}.contains(&device.info().backend).then_some(&SOURCE)")

@@ -152,11 +152,20 @@ pub(super) fn bounds(kernel: &Kernel) -> String {
 /// Returns the expression for the loaded kernel: a field of `Kernels`, or an element of the field.
 pub(super) fn loaded(kernel: &Kernel) -> String {
     let field = super::names::field(&kernel.name);
-    if kernel.template.is_empty() {
-        return format!("self.{field}");
+    let loaded = if kernel.template.is_empty() {
+        format!("self.{field}")
+    } else {
+        let (ty, requirement) = requirement(kernel);
+        format!("self.{field}[<{ty} as {requirement}>::INSTANCE]")
+    };
+    match &kernel.targets {
+        None => loaded,
+        Some(targets) => format!(
+            "(*__gpustream::codegen::compiled(&{loaded}, {:?}, {:?})?)",
+            kernel.name,
+            targets.join(", ")
+        ),
     }
-    let (ty, requirement) = requirement(kernel);
-    format!("self.{field}[<{ty} as {requirement}>::INSTANCE]")
 }
 
 /// Returns the Rust type that a parameter has, or that its memory holds.

@@ -11,9 +11,9 @@ use crate::names::{identifier, parameter};
 use crate::signature::Kernel;
 use crate::types::{Object, ParamType, Scalar, ValueType};
 
-/// Returns a kernel's launchers. `place` is its file and line. `values` are generated types whose names are also
+/// Returns a kernel's launchers. `values` are generated types whose names are also
 /// values, such as tuple structs: an argument with such a name would be a pattern, so we give it another name.
-pub(super) fn launchers(kernel: &Kernel, values: &[&str], place: &str) -> String {
+pub(super) fn launchers(kernel: &Kernel, values: &[&str]) -> String {
     let [stream, launch, config] = ["stream", "launch", "config"].map(|name| Names::fresh(kernel, name));
     let argument = |name: &str| {
         let is_value = values.contains(&name);
@@ -23,7 +23,7 @@ pub(super) fn launchers(kernel: &Kernel, values: &[&str], place: &str) -> String
         if is_own { written } else { fresh(&written, is_taken) }
     };
     let args = kernel.params.iter().map(|p| argument(&p.name)).collect();
-    let names = Names { kernel, stream, launch, config, args, place };
+    let names = Names { kernel, stream, launch, config, args };
     match &kernel.contract.covers {
         Some(covers) => {
             in_default_shape(&kernel.name, covers, &names)
@@ -47,6 +47,7 @@ const LAUNCHER: &str = r"
 /// {{violated}}
 /// `InvalidLaunch` if the shape exceeds the device's limits.
 /// {{unsupported}}
+/// {{not_everywhere}}
 /// {{safety}}
 #[inline(always)]
 #[track_caller]
@@ -101,7 +102,7 @@ fn launcher(method: &str, [shape, other]: [&str; 2], takes: &str, body: &str, na
         requires = if requires.is_empty() { String::new() } else { format!("\nRequires:{requirements}") },
         shape,
         other,
-        place = names.place,
+        place = &kernel.place,
         reads = about(reads, "The author promises that the kernel only reads {}."),
         optional = about(
             optional,
@@ -113,6 +114,12 @@ fn launcher(method: &str, [shape, other]: [&str; 2], takes: &str, body: &str, na
         ),
         violated = only_if(!requires.is_empty(), "`ContractViolated` if a requirement does not hold."),
         unsupported = only_if(*cooperative, "`Unsupported` if the device has no cooperative launches."),
+        not_everywhere = kernel.targets.as_ref().map_or(String::new(), |targets| {
+            format!(
+                "`KernelNotFound` if the device's image has no such kernel. It was compiled for {}.",
+                targets.join(", ")
+            )
+        }),
         safety = only_if(
             !safe,
             "\n# Safety\n\

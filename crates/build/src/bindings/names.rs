@@ -23,8 +23,6 @@ pub(super) struct Names<'a> {
     pub(super) launch: String,
     pub(super) config: String,
     pub(super) args: Vec<String>,
-    /// The kernel's file and line.
-    pub(super) place: &'a str,
 }
 
 impl Names<'_> {

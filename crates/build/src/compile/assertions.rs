@@ -9,10 +9,11 @@
 use std::collections::BTreeSet;
 
 use crate::definition::{Definition, Enum, Struct};
+use crate::diagnostic::quoted;
 use crate::names::is_word;
 use crate::signature::{Global, Module};
 use crate::types::{ParamType, ValueType};
-use crate::unit::{Unit, quoted};
+use crate::unit::Unit;
 
 /// How to write types and compare them. `gs_check_any` matches any one of several types, `gs_check_address`
 /// any pointer, and `gs_check_bytes` anything. NVRTC needs its own `offsetof`.
@@ -93,7 +94,11 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
         }
     }
     let file = quoted(file);
-    let place = |offset: usize| format!("#line {} \"{file}\"\n", unit.source.position(offset).0);
+    // If the module is put together from several versions of the file, its places mean nothing in one of them.
+    let place = |offset: usize| match unit.versions.is_empty() {
+        true => unit.source.line_directive(offset, &file) + "\n",
+        false => String::new(),
+    };
     // Parameter types may come from the kernels' namespaces.
     let namespaces: BTreeSet<_> =
         module.kernels.iter().filter_map(|kernel| Some(kernel.function.path.rsplit_once("::")?.0)).collect();
@@ -102,7 +107,7 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     for namespace in namespaces {
         text.push_str(&format!("using namespace ::{namespace};\n"));
     }
-    for (kernel, instance) in module.functions() {
+    for (kernel, instance) in module.functions().filter(|(kernel, _)| !kernel.is_opaque) {
         let (name, address) = (kernel.key(instance), kernel.address(instance, "::"));
         text.push_str(&format!("{}static_assert(gs_check_kernel<decltype({address})>::gs_check_count == {}, \"{name}: the compiler sees another \
              number of parameters than its declaration has as written: does a macro change them?\");\n",
@@ -137,7 +142,11 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     });
     let instances = instantiations(module, &place);
     let place = format!("#line 1 \"{CHECKS}\"\n");
-    format!("\n{instances}{place}{assumed}{undefined}{text}{place}")
+    let (begin, end) = match &unit.only_if {
+        Some(condition) => (format!("#if {condition}\n"), "#endif\n"),
+        None => (String::new(), ""),
+    };
+    format!("\n{begin}{instances}{place}{assumed}{undefined}{text}{end}{place}")
 }
 
 /// Returns the instantiations that the file does not contain itself. They come before the `#undef`s, because

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{
-    Common, Image, Output, SHELL, beside, dependencies, device_code, execute, include, stamp, write_unit,
+    Common, Image, Output, SHELL, beside, dependencies, device_code, execute, include, preprocess, stamp,
+    write_unit,
 };
 use crate::backend::Backend;
 use crate::diagnostic::{Diagnostic, Error, Result};
@@ -27,7 +28,7 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let code = if of_hip { device_code(unit)? } else { include(unit)? };
     let text = write_unit(unit, &common.out_dir.join(&source), &code)?;
     let numbers = numbers(archs)?;
-    let Some(newest) = numbers.iter().max_by_key(|n| sort_key(n)) else {
+    let Some(newest) = newest(archs) else {
         return Err(Error::message("no CUDA target was named; sm_80 is one"));
     };
 
@@ -62,11 +63,28 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
         let target = format!("sm_{number}");
         let path = cubin(&keep, number)
             .ok_or_else(|| Error::message(format!("nvcc left no cubin for {target} of {name}")))?;
-        found.read(unit, &target, &path, &mut image)?;
+        found.read(unit, (&target, *number == newest), &path, &mut image)?;
     }
     Error::check(found.diagnostics)?;
     let warnings = nvidia::warnings(&outcome.log);
     Ok(Output::new(image, found.reports, outcome, warnings, found.writable))
+}
+
+/// Returns the number of the newest target.
+pub(super) fn newest(archs: &[String]) -> Option<&str> {
+    numbers(archs).ok()?.into_iter().max_by_key(|number| sort_key(number))
+}
+
+/// Returns the file as the preprocessor leaves it for a target.
+pub(super) fn preprocess(unit: &Unit, nvcc: &Nvcc, number: &str, common: &Common) -> Result<Vec<u8>> {
+    let name = format!("{}.cuda.preprocess.cu", unit.module.name);
+    preprocess::write_source(unit, common, &name, "#include <cuda_runtime.h>\n")?;
+    let mut command = Command::new(&nvcc.path);
+    command.current_dir(&common.out_dir).args(["-std=c++17", "-x=cu", "-E"]);
+    command.arg(format!("-gencode=arch=compute_{number},code=sm_{number}"));
+    command.args(common.shell_arguments(Backend::Cuda)?);
+    command.arg(format!("-Xcompiler={}", preprocess::KEPT.join(","))).arg(name);
+    preprocess::execute(command)
 }
 
 /// Returns our options for these targets.
@@ -89,7 +107,13 @@ struct Found {
 
 impl Found {
     /// Reads a target's cubin: its variables, and each kernel's parameters and resources.
-    fn read(&mut self, unit: &Unit, target: &str, path: &Path, image: &mut Image) -> Result<()> {
+    fn read(
+        &mut self,
+        unit: &Unit,
+        (target, is_newest): (&str, bool),
+        path: &Path,
+        image: &mut Image,
+    ) -> Result<()> {
         let cubin = fs::read(path)?;
         image.add_globals(&unit.module, &nvidia::variables(&cubin));
         self.writable.extend(super::writable(path, &cubin)?);
@@ -97,8 +121,12 @@ impl Found {
             nvidia::kernels(&cubin).map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
         for function in unit.module.functions() {
             let (kernel, instance) = function;
-            let symbol = tables::symbols::find(function, &unit.module, tables.keys())
-                .map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
+            let symbol = match tables::symbols::find(function, &unit.module, tables.keys()) {
+                Ok(symbol) => symbol,
+                // We have read the file for the newest target. Another may lack a kernel.
+                Err(_) if unit.only_if.is_some() && !is_newest => continue,
+                Err(e) => return Err(Error::message(format!("{}: {e}", path.display()))),
+            };
             image.add(&kernel.key(instance), symbol)?;
             let compiled = &tables[symbol];
             self.diagnostics.extend(tables::compare(&unit.source, function, &compiled.params, target));

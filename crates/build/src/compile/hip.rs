@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Common, Image, Output, SHELL, beside, dependencies, device_code, execute, stamp, write_unit};
+use super::{
+    Common, Image, Output, SHELL, beside, dependencies, device_code, execute, preprocess, stamp, write_unit,
+};
 use crate::backend::Backend;
 use crate::diagnostic::{Error, Result};
 use crate::headers::write_if_changed;
@@ -23,27 +25,7 @@ pub(crate) fn compile(
     let name = format!("{}.{}", unit.module.name, arch.replace(':', "."));
     let (image, source) = (format!("{name}.co"), format!("{name}.hip"));
     let text = write_unit(unit, &common.out_dir.join(&source), &device_code(unit)?)?;
-    // nvcc includes its own header, and so do we here: a file without any include can still define a kernel.
-    let mut flags = ["-x", "hip", "-std=c++17", "-O3", "-include", "gpustream/hip/compat.cuh"]
-        .map(str::to_owned)
-        .to_vec();
-    flags.push(format!("--offload-arch={arch}"));
-    match compiler.kind {
-        HipKind::Rocm if compiler.path.ends_with("hipcc") => flags.push("--genco".to_owned()),
-        HipKind::Rocm => flags.push("--offload-device-only".to_owned()),
-        HipKind::Clang => {
-            flags.push("--offload-device-only".to_owned());
-            flags.push("-D__HIP_PLATFORM_AMD__".to_owned());
-            // Every ROCm from 5.0 on reads the fourth format. A new Clang's default is newer.
-            flags.push("-mcode-object-version=4".to_owned());
-            if let Some(libs) = libs {
-                flags.push(format!("--rocm-device-lib-path={}", libs.display()));
-            }
-        }
-    }
-    flags.push("--no-gpu-bundle-output".to_owned());
-    flags.extend(common.shell_arguments(Backend::Hip)?);
-    flags.extend(beside(unit).filter(|argument| !argument.contains(SHELL)));
+    let mut flags = flags(unit, compiler, libs, arch, common)?;
 
     let rule = format!("{name}.d");
     flags.extend(["-MD", "-MF", &rule].map(str::to_owned));
@@ -90,6 +72,53 @@ pub(crate) fn compile(
     Error::check(diagnostics)?;
     let log = outcome.log.clone();
     Ok(Output::new(object, reports, outcome, log, super::writable(&image, &bytes)?))
+}
+
+/// Returns the file as the preprocessor leaves it for a target.
+pub(super) fn preprocess(
+    unit: &Unit,
+    compiler: &HipCompiler,
+    arch: &str,
+    common: &Common,
+) -> Result<Vec<u8>> {
+    let name = format!("{}.{}.preprocess.hip", unit.module.name, arch.replace(':', "."));
+    preprocess::write_source(unit, common, &name, "")?;
+    let mut command = Command::new(&compiler.path);
+    command.current_dir(&common.out_dir).args(flags(unit, compiler, None, arch, common)?);
+    command.arg("-nogpulib").arg("-E").args(preprocess::KEPT).arg(name);
+    preprocess::execute(command)
+}
+
+/// Returns our options for a target.
+fn flags(
+    unit: &Unit,
+    compiler: &HipCompiler,
+    libs: Option<&Path>,
+    arch: &str,
+    common: &Common,
+) -> Result<Vec<String>> {
+    // nvcc includes its own header, and so do we here: a file without any include can still define a kernel.
+    let mut flags = ["-x", "hip", "-std=c++17", "-O3", "-include", "gpustream/hip/compat.cuh"]
+        .map(str::to_owned)
+        .to_vec();
+    flags.push(format!("--offload-arch={arch}"));
+    match compiler.kind {
+        HipKind::Rocm if compiler.path.ends_with("hipcc") => flags.push("--genco".to_owned()),
+        HipKind::Rocm => flags.push("--offload-device-only".to_owned()),
+        HipKind::Clang => {
+            flags.push("--offload-device-only".to_owned());
+            flags.push("-D__HIP_PLATFORM_AMD__".to_owned());
+            // Every ROCm from 5.0 on reads the fourth format. A new Clang's default is newer.
+            flags.push("-mcode-object-version=4".to_owned());
+            if let Some(libs) = libs {
+                flags.push(format!("--rocm-device-lib-path={}", libs.display()));
+            }
+        }
+    }
+    flags.push("--no-gpu-bundle-output".to_owned());
+    flags.extend(common.shell_arguments(Backend::Hip)?);
+    flags.extend(beside(unit).filter(|argument| !argument.contains(SHELL)));
+    Ok(flags)
 }
 
 /// Packs code objects into the uncompressed container that every HIP runtime reads: a header, entries with

@@ -31,8 +31,11 @@ const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsEx
     rocsolver/rocsolver.h nccl.h rccl/rccl.h cusolver_common.h cufftw.h";
 /// Headers from CUDA's C++ library that kernels may use. One of your folders may have the real ones.
 const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
+/// Headers from CUDA's C++ library that are the standard's under another name.
+const STANDARD: &str = "algorithm array cassert cfloat climits cmath complex cstddef cstdint cstdlib cstring ctime \
+    functional initializer_list limits numeric optional ratio tuple type_traits utility variant";
 /// Floating-point types of less than 16 bits.
-const SHORT_FLOATS: &str = "cuda_fp8.h cuda_fp6.h cuda_fp4.h";
+const SHORT_FLOATS: &str = "cuda_fp6.h cuda_fp4.h";
 /// The parts of Thrust that only host code uses. The parts that kernels use or declarations mention are files
 /// of their own.
 const THRUST: &str = "copy fill sequence sort reduce scan transform \
@@ -98,6 +101,11 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
         add(cpu, name, &text);
     }
     for backend in [cpu, Backend::Hip] {
+        for name in STANDARD.split_whitespace() {
+            let text =
+                format!("#include <{name}>\nnamespace cuda {{ namespace std {{ using namespace ::std; }} }}");
+            add(backend, &format!("cuda/std/{name}"), &text);
+        }
         add(backend, "cuComplex.h", complex);
         add(backend, "math_constants.h hip/hip_math_constants.h", "#include <gpustream/math_constants.cuh>");
     }

@@ -219,8 +219,7 @@ impl<'e, 't> Emitter<'e, 't> {
 
     /// Writes a `#line`, so that errors in the next line name the line in your file.
     fn place(&mut self, at: usize) {
-        let (line, _) = self.source.position(at);
-        self.line(format!("#line {line} \"{}\"", self.path));
+        self.line(self.source.line_directive(at, self.path));
     }
 
     fn steps(&mut self, steps: &[Step]) {

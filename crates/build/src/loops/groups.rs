@@ -11,6 +11,7 @@ use tree_sitter::Node;
 
 use super::edits::{self, Edit, line_breaks};
 use super::waits::callee;
+use crate::names::last_name;
 use crate::parse::{child_of_kind, declarators, declared, descendants, named};
 
 #[derive(Clone, Copy)]
@@ -28,6 +29,35 @@ enum Parent {
 
 /// A group, its parent and its declaration.
 type Declared = (Group, Parent, Range<usize>);
+
+/// The beginning of the names of [`reductions`].
+const REDUCE: &str = "gs_reduce_";
+
+/// The operations of cooperative groups, and what they make of `v` and another thread's `w`.
+const OPERATIONS: [(&str, &str); 6] = [
+    ("plus", "v + w"),
+    ("less", "w < v ? w : v"),
+    ("greater", "w > v ? w : v"),
+    ("bit_and", "v & w"),
+    ("bit_or", "v | w"),
+    ("bit_xor", "v ^ w"),
+];
+
+/// Returns a file with functions that combine a value of all threads in a tile. We put calls of them in for `cg::reduce`, and
+/// they are then inlined.
+pub(super) fn reductions() -> String {
+    let mut text = String::new();
+    for (name, combined) in OPERATIONS {
+        for size in [2, 4, 8, 16, 32] {
+            text.push_str(&format!(
+                "template <class T> __device__ T {REDUCE}{name}_{size}(T v) {{ for (int step = {}; step > 0; step /= 2) {{ \
+                 const T w = __shfl_xor_sync(0xffffffffu, v, step, {size}); v = {combined}; }} return v; }}\n",
+                size / 2
+            ));
+        }
+    }
+    text
+}
 
 /// The number of a thread in its block, and how many threads the block has.
 const RANK: &str = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))";
@@ -175,6 +205,14 @@ fn call(text: &str, node: Node<'_>, groups: &HashMap<String, Group>) -> Option<V
     let method = callee(text, node)?;
     let group = |node: Node<'_>| groups.get(&text[node.byte_range()]).copied();
     let values = named(arguments);
+    if let ([of, value, operation], "reduce") = (&values[..], method)
+        && let Some(Group::Tile(size)) = group(*of)
+    {
+        let operation = text[operation.byte_range()].split(['<', '(', '{']).next().map(last_name)?.trim();
+        let known = OPERATIONS.iter().any(|(name, _)| *name == operation) && size > 1;
+        let value = &text[value.byte_range()];
+        return known.then(|| vec![(node.byte_range(), format!("{REDUCE}{operation}_{size}({value})"))]);
+    }
     if function.kind() != "field_expression" {
         let [value] = values[..] else { return None };
         return Some(vec![(node.byte_range(), group(value)?.plain(method)?)]);

@@ -1,8 +1,8 @@
 //! Inlines functions that have meetings, because we can only cut a kernel at meetings that we see in its own text.
 //!
-//! We only inline plain calls. The function must be in the same file and have one definition, and its only `return`
-//! must be its last statement. And every thread that reaches the calling statement must execute all of it. For example,
-//! `v = warp_sum(v) + 1;` becomes:
+//! We only inline plain calls. It must be clear which function of the file, its headers or ours is meant, and the
+//! function's only `return` must be its last statement. And every thread that reaches the calling statement must execute
+//! all of it. For example, `v = warp_sum(v) + 1;` becomes:
 //!
 //! ```cpp
 //! float gs_0_result; { /* parameters */ /* body */ gs_0_result = x; } v = gs_0_result + 1;
@@ -20,7 +20,10 @@ use crate::names::with_words;
 use crate::parse::{child_of_kind, declarators, declared, descendants, has_word, identifiers, named, visit};
 
 /// A function and its template parameters.
+#[derive(Clone)]
 struct Function<'t> {
+    /// The text of the function's file.
+    text: &'t str,
     definition: Node<'t>,
     parameters: Vec<Node<'t>>,
     template: Vec<Node<'t>>,
@@ -34,23 +37,28 @@ struct Variable {
     is_shared: bool,
 }
 
+/// The variables of a kernel, by name.
+type ByName<'a> = HashMap<&'a str, Vec<Variable>>;
+
 /// One call that we inline, and the names that it gets for its variables and types.
 struct Call<'a> {
     text: &'a str,
     number: usize,
     /// The kernel's variables by name.
-    variables: HashMap<&'a str, Vec<Variable>>,
+    variables: &'a ByName<'a>,
     /// What replaces each name in the function.
     names: HashMap<String, String>,
+    /// The types that the function's template parameters stand for.
+    types: String,
     /// Declarations for the parameters, which go before the body.
     before: String,
 }
 
-/// Returns the file with the kernel's first call inlined that leads to a meeting. Every line stays in its place.
-/// Returns `None` if there is no such call, or if we cannot inline it.
+/// Returns the text with the kernel's first call inlined that leads to a meeting. Every line stays in its place.
+/// Returns `None` if there is no such call, or if we cannot inline it. `file` has the functions.
 pub(super) fn first_call(
     text: &str,
-    root: Node<'_>,
+    file: (&str, Node<'_>),
     kernel: Node<'_>,
     waits: &Waits,
     number: usize,
@@ -58,12 +66,24 @@ pub(super) fn first_call(
     let body = kernel.child_by_field_name("body")?;
     // Looking for functions takes long in a large file, and most kernels have no meeting.
     waits.first(text, body)?;
+    let variables = variables(text, kernel);
+    let find = |node: Node<'_>| {
+        let name = callee(text, node).filter(|_| node.kind() == "call_expression")?;
+        // A call of a method means no function of its name.
+        let function = node.child_by_field_name("function")?;
+        if function.kind() == "field_expression" {
+            return None;
+        }
+        let functions = named_so(file, waits, name);
+        let call = Call::new(text, number, &variables);
+        call.meant(functions, node)
+    };
     let known = |node: Node<'_>| {
         let name = callee(text, node).filter(|_| node.kind() == "call_expression");
-        name.is_some_and(|name| meetings::meeting(name).is_some() || find(text, root, name).is_none())
+        name.is_some_and(|name| meetings::meeting(name).is_some() || find(node).is_none())
     };
     let node = waits.first_beside(text, body, known).filter(|node| node.kind() == "call_expression")?;
-    let function = find(text, root, callee(text, node)?)?;
+    let function = find(node)?;
     let mut statement = node;
     while !matches!(statement.kind(), "expression_statement" | "declaration") {
         statement = statement.parent().filter(|parent| parent.start_byte() >= body.start_byte())?;
@@ -74,15 +94,15 @@ pub(super) fn first_call(
     if conditional(node, statement).is_some() || declares && !(listed && single) {
         return None;
     }
-    let variables = variables(text, kernel);
-    let mut call = Call { text, number, variables, names: HashMap::new(), before: String::new() };
+    let mut call = Call::new(text, number, &variables);
     call.template(&function, node)?;
     call.parameters(&function, node, waits)?;
     let (body, has_result) = call.body(&function, waits)?;
-    let ty = call.renamed(function.definition.child_by_field_name("type")?, &[]);
+    let ty = call.renamed(function.text, function.definition.child_by_field_name("type")?, &[]);
     let (declaration, result) =
         if has_result { (format!("{ty} {};", call.result()), call.result()) } else { Default::default() };
-    let before = format!("{declaration} {{ {} {body} }}", call.before);
+    let scope = scope(&function).map_or(String::new(), |scope| format!("using namespace {scope}; "));
+    let before = format!("{}{declaration} {{ {scope}{} {body} }}", call.types, call.before);
     let (open, close) = if declares { ("", "") } else { ("{ ", " }") };
     let edits = vec![
         (statement.start_byte()..statement.start_byte(), format!("{open}{before} ")),
@@ -123,31 +143,101 @@ fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variab
     found
 }
 
-/// Returns the function with this name, if there is exactly one.
-fn find<'t>(text: &str, root: Node<'t>, name: &str) -> Option<Function<'t>> {
-    let is_named = |node: &Node<'t>| {
-        let declarator = node.child_by_field_name("declarator");
-        declarator.is_some_and(|declarator| &text[declared(declarator).byte_range()] == name)
-    };
-    let definitions = descendants(root).filter(|node| node.kind() == "function_definition");
-    let [definition] = definitions.filter(is_named).collect::<Vec<_>>()[..] else { return None };
+/// Returns the functions with this name, in the file and its headers. Returns none if we could not inline one of them,
+/// because a call could mean that one.
+fn named_so<'t>((text, root): (&'t str, Node<'t>), waits: &'t Waits, name: &str) -> Vec<Function<'t>> {
+    let own = definitions(text, root, name, false);
+    let others = waits.others().iter();
+    let others = others.flat_map(|(text, tree)| definitions(text, tree.root_node(), name, true));
+    own.into_iter().chain(others).collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+/// Returns the definitions of a name in one text; `None` for one that we could not inline. If `always` is set, such is one
+/// that an `#if` could leave out.
+fn definitions<'t>(text: &'t str, root: Node<'t>, name: &str, always: bool) -> Vec<Option<Function<'t>>> {
+    let mut found = Vec::new();
+    if !text.contains(name) {
+        return found;
+    }
+    visit(root, &mut |node| {
+        let declarator =
+            node.child_by_field_name("declarator").filter(|_| node.kind() == "function_definition");
+        if let Some(declarator) = declarator {
+            let written = &text[declared(declarator).byte_range()];
+            let is_conditional = || always && within(node, &["preproc_if", "preproc_else", "preproc_elif"]);
+            if written == name {
+                found.push(function(text, node).filter(|_| !is_conditional()));
+            } else if written.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('<')) {
+                // A specialisation has a body of its own.
+                found.push(None);
+            }
+        }
+        node.kind() != "function_definition"
+    });
+    found
+}
+
+/// Returns true if a node of one of these kinds is around this one.
+fn within(node: Node<'_>, kinds: &[&str]) -> bool {
+    let mut around = std::iter::successors(node.parent(), |node| node.parent());
+    around.any(|around| kinds.contains(&around.kind()))
+}
+
+fn function<'t>(text: &'t str, definition: Node<'t>) -> Option<Function<'t>> {
     let declarator = definition.child_by_field_name("declarator")?;
     // If the function returns a pointer or a reference, another declarator is around the function's. We leave those
     // out.
     let list =
         child_of_kind(declarator, "parameter_list").filter(|_| declarator.kind() == "function_declarator")?;
+    if definition.has_error() || within(definition, &["field_declaration_list"]) {
+        return None;
+    }
     let listed = |list: Node<'t>| named(list).into_iter().filter(|node| node.kind() != "comment").collect();
     let template = definition.parent().filter(|parent| parent.kind() == "template_declaration");
     let template = template.and_then(|template| template.child_by_field_name("parameters"));
-    let is_method = definition.parent().is_some_and(|parent| parent.kind() == "field_declaration_list");
-    (!is_method && !definition.has_error()).then(|| Function {
-        definition,
-        parameters: listed(list),
-        template: template.map(listed).unwrap_or_default(),
-    })
+    let template = template.map(listed).unwrap_or_default();
+    Some(Function { text, definition, parameters: listed(list), template })
+}
+
+/// Returns the namespace around a function, if there is one. Names in its body may mean what is there.
+fn scope(function: &Function<'_>) -> Option<String> {
+    let mut names = Vec::new();
+    let mut node = function.definition;
+    while let Some(parent) = node.parent() {
+        if parent.kind() == "namespace_definition" {
+            names.extend(parent.child_by_field_name("name").map(|name| &function.text[name.byte_range()]));
+        }
+        node = parent;
+    }
+    names.reverse();
+    (!names.is_empty()).then(|| format!("::{}", names.join("::")))
+}
+
+impl<'t> Function<'t> {
+    fn str(&self, node: Node<'_>) -> &'t str {
+        &self.text[node.byte_range()]
+    }
+
+    /// Returns a parameter's type, if neither a star nor a bracket is part of it.
+    fn plain_type(&self, parameter: Node<'_>) -> Option<&'t str> {
+        let by_value = parameter.child_by_field_name("declarator")?.kind() == "identifier";
+        parameter.child_by_field_name("type").filter(|_| by_value).map(|ty| self.str(ty))
+    }
+
+    /// Returns the number of arguments that a call may leave out.
+    fn defaults(&self) -> usize {
+        self.parameters
+            .iter()
+            .filter(|parameter| parameter.kind() == "optional_parameter_declaration")
+            .count()
+    }
 }
 
 impl<'a> Call<'a> {
+    fn new(text: &'a str, number: usize, variables: &'a ByName<'a>) -> Self {
+        Self { text, number, variables, names: HashMap::new(), types: String::new(), before: String::new() }
+    }
+
     fn str(&self, node: Node<'_>) -> &'a str {
         &self.text[node.byte_range()]
     }
@@ -159,40 +249,88 @@ impl<'a> Call<'a> {
         own
     }
 
-    /// Finds the template's arguments, from the call or from the types of the values.
+    /// Returns the one of several functions that a call means. If they differ by the types of their parameters, we must
+    /// know the types of the values exactly.
+    fn meant<'t>(&self, functions: Vec<Function<'t>>, node: Node<'_>) -> Option<Function<'t>> {
+        let values = node.child_by_field_name("arguments").map(named)?;
+        let takes = |function: &Function<'_>| {
+            let most = function.parameters.len();
+            (most - function.defaults()..=most).contains(&values.len())
+        };
+        let functions: Vec<_> = functions.into_iter().filter(takes).collect();
+        if let [one] = &functions[..] {
+            return Some(one.clone());
+        }
+        let is_exact = |function: &&Function<'_>| {
+            let mut pairs = function.parameters.iter().zip(&values);
+            function.template.is_empty()
+                && pairs.all(|(parameter, value)| {
+                    let ty = function.plain_type(*parameter);
+                    ty.is_some() && self.type_of(*value).as_deref() == ty
+                })
+        };
+        match functions.iter().filter(is_exact).collect::<Vec<_>>()[..] {
+            [one] => Some(one.clone()),
+            _ => None,
+        }
+    }
+
+    /// Finds the template's arguments, from the call or from the values.
     fn template(&mut self, function: &Function<'_>, node: Node<'_>) -> Option<()> {
         let given = descendants(node.child_by_field_name("function")?)
             .find(|node| node.kind() == "template_argument_list" && node.named_child_count() > 0);
         let given = given.map(named).unwrap_or_default();
         let values = node.child_by_field_name("arguments").map(named).unwrap_or_default();
         for (at, parameter) in function.template.iter().enumerate() {
-            let is_type = parameter.kind() == "type_parameter_declaration";
+            let is_type = parameter.kind().ends_with("type_parameter_declaration");
             let name = if is_type {
-                self.str(parameter.named_child(0)?).to_owned()
+                let name = parameter.child_by_field_name("name").or_else(|| parameter.named_child(0))?;
+                function.str(name).to_owned()
             } else {
-                self.str(declared(parameter.child_by_field_name("declarator")?)).to_owned()
+                function.str(declared(parameter.child_by_field_name("declarator")?)).to_owned()
+            };
+            let default = || {
+                let default =
+                    ["default_type", "default_value"].map(|field| parameter.child_by_field_name(field));
+                default.into_iter().flatten().next().map(|default| self.renamed(function.text, default, &[]))
             };
             let given = match given.get(at) {
                 Some(given) => self.str(*given).to_owned(),
-                None if is_type => {
-                    // We take the type of the first value whose parameter has exactly this type.
-                    let of = |parameter: &Node<'_>| {
-                        let by_value = parameter.child_by_field_name("declarator")?.kind() == "identifier";
-                        (by_value && self.str(parameter.child_by_field_name("type")?) == name).then_some(())
-                    };
-                    let at = function.parameters.iter().position(|parameter| of(parameter).is_some())?;
-                    self.type_of(*values.get(at)?)?
-                }
-                None => return None,
+                None if is_type => self.deduced(function, &name, &values).or_else(default)?,
+                None => default()?,
             };
-            if is_type && given.contains(' ') {
+            let is_word = given.chars().all(|c| c.is_alphanumeric() || c == '_');
+            if is_type && !is_word {
                 let own = self.own(&name);
-                self.before += &format!("using {own} = {given}; ");
+                self.types += &format!("using {own} = {given}; ");
             } else {
-                self.names.insert(name, if is_type { given } else { format!("({given})") });
+                self.names.insert(name, if is_type || is_word { given } else { format!("({given})") });
             }
         }
         Some(())
+    }
+
+    /// Returns the type that a template parameter stands for, from the first value whose parameter has this type, or
+    /// points to it.
+    fn deduced(&self, function: &Function<'_>, name: &str, values: &[Node<'_>]) -> Option<String> {
+        let mut pairs = function.parameters.iter().zip(values);
+        pairs.find_map(|(parameter, value)| {
+            parameter.child_by_field_name("type").filter(|ty| function.str(*ty) == name)?;
+            let declarator = parameter.child_by_field_name("declarator")?;
+            let written = self.str(*value).replace('\n', " ");
+            match declarator.kind() {
+                "identifier" | "reference_declarator" => {
+                    let known = self.type_of(*value);
+                    Some(known.unwrap_or_else(|| format!("gs_cpu_value_type<decltype({written})>")))
+                }
+                "pointer_declarator"
+                    if declarator.child_by_field_name("declarator")?.kind() == "identifier" =>
+                {
+                    Some(format!("gs_cpu_element_type<decltype({written})>"))
+                }
+                _ => None,
+            }
+        })
     }
 
     /// Returns a variable's type.
@@ -213,13 +351,27 @@ impl<'a> Call<'a> {
     /// use the variable itself.
     fn parameters(&mut self, function: &Function<'_>, node: Node<'_>, waits: &Waits) -> Option<()> {
         let values = named(node.child_by_field_name("arguments")?);
-        if values.len() != function.parameters.len() {
-            return None;
-        }
         let body = function.definition.child_by_field_name("body")?;
-        for (parameter, value) in function.parameters.iter().zip(&values) {
+        for (at, parameter) in function.parameters.iter().enumerate() {
             let declarator = parameter.child_by_field_name("declarator")?;
-            let name = self.str(declared(declarator)).to_owned();
+            let name = function.str(declared(declarator)).to_owned();
+            let Some(value) = values.get(at) else {
+                let default = parameter.child_by_field_name("default_value")?;
+                let ty = self.renamed(function.text, parameter.child_by_field_name("type")?, &[]);
+                if declarator.kind() != "identifier" {
+                    return None;
+                }
+                let value = self.renamed(function.text, default, &[]);
+                let own = self.own(&name);
+                self.before += &format!("{ty} {own} = {value}; ");
+                continue;
+            };
+            // A cooperative group is the same for all who name it, and it is removed later.
+            let ty = parameter.child_by_field_name("type").map_or("", |ty| function.str(ty));
+            if ty.contains("thread_block") && value.kind() == "identifier" {
+                self.names.insert(name, self.str(*value).to_owned());
+                continue;
+            }
             let by_reference = declarator.kind() == "reference_declarator";
             // If two parameters mean the same variable, a change by one of them would show in the other.
             let shared = values.iter().filter(|other| self.mentions(**other, self.str(*value))).count() > 1;
@@ -227,21 +379,27 @@ impl<'a> Call<'a> {
                 return None;
             }
             // We must assume that any call could take a reference.
-            let changed = || changes(self.text, waits, &|_| false, body, &name) > 0;
+            let changed = || changes(function.text, waits, &|_| false, body, &name) > 0;
             let unchanged = by_reference || !changed() && !shared;
-            if self.keeps(*value) && unchanged && self.is_of_type(*parameter, *value) {
+            if self.keeps(*value) && unchanged && self.is_of_type(function, *parameter, *value) {
                 self.names.insert(name, self.str(*value).to_owned());
                 continue;
             }
             if by_reference
                 || declarator.kind() == "array_declarator"
-                || parameter.kind() != "parameter_declaration"
+                || !parameter.kind().ends_with("parameter_declaration")
             {
                 return None;
             }
             let value = self.str(*value).replace('\n', " ");
             let own = format!("gs_{}_{name}", self.number);
-            let declaration = self.renamed(*parameter, &[(declared(declarator), own.clone())]);
+            let mut instead = vec![(declared(declarator), own.clone())];
+            // A default value ends the declaration, and this one has another value.
+            if let Some(default) = parameter.child_by_field_name("default_value") {
+                instead.push((default, String::new()));
+            }
+            let declaration = self.renamed(function.text, *parameter, &instead);
+            let declaration = declaration.trim_end().trim_end_matches('=');
             self.before += &format!("{declaration} = {value}; ");
             self.names.insert(name, own);
         }
@@ -249,13 +407,14 @@ impl<'a> Call<'a> {
     }
 
     /// Returns true if a variable can replace a parameter without a conversion.
-    fn is_of_type(&self, parameter: Node<'_>, value: Node<'_>) -> bool {
-        let Some(ty) = parameter.child_by_field_name("type").map(|ty| self.renamed(ty, &[])) else {
+    fn is_of_type(&self, function: &Function<'_>, parameter: Node<'_>, value: Node<'_>) -> bool {
+        let ty = parameter.child_by_field_name("type");
+        let Some(ty) = ty.map(|ty| self.renamed(function.text, ty, &[])) else {
             return false;
         };
         match parameter.child_by_field_name("declarator").map(|declarator| declarator.kind()) {
             Some("pointer_declarator" | "array_declarator") => {
-                ty != "void" && !self.str(parameter).contains("volatile")
+                ty != "void" && !function.str(parameter).contains("volatile")
             }
             _ => self.type_of(value) == Some(ty),
         }
@@ -280,9 +439,9 @@ impl<'a> Call<'a> {
         visit(body, &mut |node| {
             match node.kind() {
                 // Shared memory whose size the launch gives has the same name in all functions, so we must keep it.
-                "declaration" if !has_word(self.text, node, "extern") => {
+                "declaration" if !has_word(function.text, node, "extern") => {
                     let names = declarators(node).into_iter().map(declared);
-                    own.extend(names.map(|name| self.str(name).to_owned()));
+                    own.extend(names.map(|name| function.str(name).to_owned()));
                 }
                 "return_statement" => returns.push(node),
                 "lambda_expression" | "goto_statement" | "labeled_statement" | "for_range_loop"
@@ -290,7 +449,7 @@ impl<'a> Call<'a> {
                     plain = false;
                 }
                 "preproc_call" => {
-                    plain &= self.str(node).starts_with("#pragma");
+                    plain &= function.str(node).starts_with("#pragma");
                     return false;
                 }
                 kind => plain &= !kind.starts_with("preproc"),
@@ -299,7 +458,7 @@ impl<'a> Call<'a> {
         });
         // If a macro mentions a name that we change, it would mean the wrong variable. And a variable of the kernel
         // could hide one that the function means at file level.
-        let in_macros = waits.in_macros(self.text, body);
+        let in_macros = waits.in_macros(function.text, body);
         for name in &own {
             let keeps = in_macros.contains_key(name) && !self.variables.contains_key(&**name);
             if !keeps {
@@ -309,20 +468,22 @@ impl<'a> Call<'a> {
         let hidden = in_macros.keys().any(|word| self.names.contains_key(word));
         let variable = |word: &str| !self.names.contains_key(word) && self.variables.contains_key(word);
         let mut names = descendants(body).filter(|node| node.kind() == "identifier");
-        let taken = in_macros.keys().any(|word| variable(word)) || names.any(|name| variable(self.str(name)));
+        let taken =
+            in_macros.keys().any(|word| variable(word)) || names.any(|name| variable(function.str(name)));
         let last = named(body).into_iter().rfind(|node| node.kind() != "comment");
         let last = last.filter(|last| last.kind() == "return_statement");
         if !plain || hidden || taken || returns.len() > 1 || returns.first() != last.as_ref() {
             return None;
         }
-        let value = last.and_then(|last| last.named_child(0)).map(|value| self.renamed(value, &[]));
+        let value =
+            last.and_then(|last| last.named_child(0)).map(|value| self.renamed(function.text, value, &[]));
         let result = value.map(|value| format!("{} = {value};", self.result()));
         let instead = last.map(|last| (last, result.clone().unwrap_or_default()));
-        Some((self.renamed(body, instead.as_slice()), result.is_some()))
+        Some((self.renamed(function.text, body, instead.as_slice()), result.is_some()))
     }
 
     /// Returns a part of the function on one line, with this call's names.
-    fn renamed(&self, node: Node<'_>, instead: &[(Node<'_>, String)]) -> String {
+    fn renamed(&self, text: &str, node: Node<'_>, instead: &[(Node<'_>, String)]) -> String {
         let mut edits: Vec<Edit> = Vec::new();
         visit(node, &mut |inner| {
             if let Some((_, new)) = instead.iter().find(|(old, _)| *old == inner) {
@@ -338,7 +499,7 @@ impl<'a> Call<'a> {
                     return false;
                 }
                 "identifier" | "type_identifier" if !qualified => {
-                    if let Some(own) = self.names.get(self.str(inner)) {
+                    if let Some(own) = self.names.get(&text[inner.byte_range()]) {
                         edits.push((inner.byte_range(), own.clone()));
                     }
                 }
@@ -346,7 +507,7 @@ impl<'a> Call<'a> {
             }
             true
         });
-        edits::apply(self.text, node, edits).replace('\n', " ")
+        edits::apply(text, node, edits).replace('\n', " ")
     }
 }
 

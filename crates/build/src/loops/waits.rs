@@ -10,13 +10,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-use tree_sitter::Node;
+use tree_sitter::{Node, Tree};
 
+use super::groups;
 use crate::diagnostic::Result;
 use crate::headers;
 use crate::names::{is_word, last_name};
 use crate::parse::{
-    declarators, declared, descendants, function_name, has_word, identifiers, reach, tree, visit,
+    declarators, declared, descendants, function_name, has_word, identifiers, reach, readable, tree, visit,
 };
 
 /// The functions in the device headers that wait. Some are defined by macros, so we could not find them by their calls.
@@ -144,6 +145,8 @@ pub(super) struct Waits {
     functions: Words,
     /// Variables in memory that kernels can change.
     memory: Words,
+    /// Your headers, and [`groups::reductions`]: their texts and trees.
+    helpers: Vec<(String, Tree)>,
 }
 
 impl Waits {
@@ -161,8 +164,12 @@ impl Waits {
             gather_memory(text, root, &mut memory);
         };
         gather(text, root);
-        for helper in helpers {
-            gather(helper, tree(helper)?.root_node());
+        let mut kept = Vec::new();
+        for helper in helpers.map(str::to_owned).chain([groups::reductions()]) {
+            let readable = readable(&helper);
+            let tree = tree(&readable)?;
+            gather(&helper, tree.root_node());
+            kept.push((helper, tree));
         }
         let waiting = names.leading_to(ROOTS);
         let reads = |words: &Words| words.contains("threadIdx");
@@ -174,7 +181,12 @@ impl Waits {
         });
         indexed.retain(|name| names.calls.contains_key(name));
         let functions = names.calls.keys().filter(|name| !ours.calls.contains_key(*name)).cloned().collect();
-        Ok(Self { waiting, indexed, names, functions, memory })
+        Ok(Self { waiting, indexed, names, functions, memory, helpers: kept })
+    }
+
+    /// Returns the texts and trees of your headers, and of the functions that we put in.
+    pub(super) fn others(&self) -> &[(String, Tree)] {
+        &self.helpers
     }
 
     /// Returns true if a function with this name could change its arguments.

@@ -13,15 +13,15 @@ use tree_sitter::Node;
 use super::uses::identifiers;
 use super::{children, declarators, declared, descendants, is_constant, named, preprocess, tree, visit};
 use crate::diagnostic::{Error, Result, SourceFile};
-use crate::names::last_name;
+use crate::names::{is_word, last_name};
 
 /// Words that make a declaration part of the device code.
 const DEVICE: [&str; 4] = ["__global__", "__device__", "__constant__", "__managed__"];
 
 /// Prefixes of names in the vendors' host interfaces. A capital letter follows them.
-const HOST: [&str; 19] = [
-    "cuda", "hip", "cu", "nvrtc", "hiprtc", "cublas", "hipblas", "rocblas", "cufft", "curand", "cusolver",
-    "cusparse", "npp", "nvtx", "gl", "glut", "glfw", "egl", "vk",
+const HOST: [&str; 21] = [
+    "cuda", "hip", "cu", "cudnn", "nccl", "nvrtc", "hiprtc", "cublas", "hipblas", "rocblas", "cufft",
+    "curand", "cusolver", "cusparse", "npp", "nvtx", "gl", "glut", "glfw", "egl", "vk",
 ];
 
 /// Returns the text of a file without what only host code needs. Lines and columns do not change. Returns
@@ -62,10 +62,27 @@ pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
     }
     let mut rest = text.as_bytes().to_vec();
     for range in left_out {
-        blank(&mut rest, range);
+        blank(&mut rest, template_line(text, range.start)..range.end);
     }
     // We only replaced whole characters, byte by byte, with spaces.
     Ok(Some(String::from_utf8_lossy(&rest).into_owned()))
+}
+
+/// Returns where the declaration at an offset begins. If tree-sitter could not read what follows, it may have cut a
+/// template's `template <…>` from its function.
+fn template_line(text: &str, start: usize) -> usize {
+    let before = text[..start].trim_end();
+    let line = before.strip_suffix('>').and_then(|_| before.rfind("template"));
+    line.filter(|&at| {
+        let list = before[at + "template".len()..].trim_start();
+        let mut depth = 0;
+        let closes = list.char_indices().find(|(_, c)| {
+            depth += i32::from(*c == '<') - i32::from(*c == '>');
+            depth == 0
+        });
+        list.starts_with('<') && closes.is_some_and(|(at, _)| at + 1 == list.len())
+    })
+    .unwrap_or(start)
 }
 
 /// Replaces a range with spaces, except for line breaks and directives.
@@ -191,7 +208,8 @@ impl Items<'_> {
         let variable = inner.kind() == "declaration" && !is_constant && !is_operator && defined.is_none();
         let kind = if function || variable { Kind::Use } else { Kind::Other };
         let end = node.next_sibling().filter(|next| next.kind() == ";").unwrap_or(node).end_byte();
-        let launches = kind == Kind::Use && text.contains("<<<");
+        let launches =
+            kind == Kind::Use && ["<<<", "hipLaunchKernelGGL"].iter().any(|launch| text.contains(launch));
         self.list.push(Item { range: node.start_byte()..end, kind, names, words, launches });
     }
 
@@ -245,9 +263,23 @@ impl Items<'_> {
     }
 }
 
+/// Returns true if a header has host code that only a vendor's compiler can read with the libraries' own headers: a launch,
+/// or names of a library. The CPU knows the names of the run-time interface itself.
+pub(crate) fn has_host_code(text: &str) -> bool {
+    let of_library = |word: &str| {
+        let prefixes = HOST.iter().skip_while(|prefix| **prefix != "cudnn");
+        is_host_of(word, prefixes)
+    };
+    text.contains("<<<") || text.split(|c| !is_word(c)).any(of_library)
+}
+
 /// Returns true if the name belongs to a vendor's host interface.
 fn is_host(word: &str) -> bool {
-    HOST.iter().any(|prefix| {
+    is_host_of(word, HOST.iter())
+}
+
+fn is_host_of<'a>(word: &str, mut prefixes: impl Iterator<Item = &'a &'a str>) -> bool {
+    prefixes.any(|prefix| {
         word.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
     })
 }

@@ -92,8 +92,6 @@ impl<'a> File<'a> {
             if context.conditional || globals.iter().any(|(known, _)| known.path == path) {
                 continue;
             }
-            let (line, _) = place.source.position(node.start_byte());
-            let file = place.source.path.file_name().unwrap_or_default().to_string_lossy();
             let global = Global {
                 name: name.to_owned(),
                 path,
@@ -101,7 +99,7 @@ impl<'a> File<'a> {
                 internal: has("static") || is_in_anonymous_namespace(place),
                 ty: read.ok(),
                 docs: self.types.docs(place),
-                place: format!("`{file}`, line {line}"),
+                place: place.source.named(node.start_byte()),
             };
             globals.push((global, at));
         }

@@ -46,6 +46,7 @@ impl<'a> File<'a> {
         else {
             return;
         };
+        let refused = self.diagnostics.len();
         let (mut params, mut instances) = self.instantiated((node, function), &name, &template, arguments);
         self.check_size(&name, name_node, &instances);
         let generics: Vec<_> =
@@ -53,6 +54,7 @@ impl<'a> File<'a> {
         self.check_instances(&mut params, &generics, &mut instances);
         let mut kernel = Kernel {
             name_range: name_node.byte_range(),
+            place: source.named(name_node.start_byte()),
             docs: doc::text_lines(&source.text, &doc_lines),
             params,
             template,
@@ -61,10 +63,17 @@ impl<'a> File<'a> {
             contract: Contract::default(),
             strided: self.uses.loops(&source.text, body),
             shares: shared::is_in(&source.text[body.byte_range()]),
+            targets: None,
+            is_opaque: false,
             function: names,
             name,
         };
         kernel.contract = self.contract(node, &kernel, &doc_lines);
+        if self.by_name && self.diagnostics.len() > refused {
+            // We know too little of the parameters to make a launcher, but nobody wants one.
+            self.diagnostics.truncate(refused);
+            kernel.is_opaque = true;
+        }
         self.kernels.push(kernel);
     }
 

@@ -4,13 +4,14 @@
 //! instantiation in the file, with a launch in the file's host code that spells out all arguments, or in the
 //! build script.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::types::{self, Types};
-use super::{File, child_of_kind, descendants, doc, initialised, is_constant, named};
+use super::launches::{self, Signature, deduced};
+use super::types::{self, Shape, Types};
+use super::{File, child_of_kind, declared, descendants, doc, named};
 use crate::contract::LineKind;
 use crate::diagnostic::{Diagnostic, SourceFile};
 use crate::signature::{Argument, Function, Template};
@@ -25,6 +26,8 @@ pub(super) struct Wanted {
     path: String,
     arguments: Vec<String>,
     place: Place,
+    /// The types of the values in a launch, from which the other arguments follow.
+    values: Vec<Option<String>>,
 }
 
 enum Place {
@@ -46,58 +49,39 @@ pub(super) struct Instances {
 /// Returns what the file's own text asks for, followed by what the build script asks for.
 pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> Vec<Wanted> {
     let mut all = Vec::new();
-    let constants = constants(source, root);
     for node in descendants(root) {
-        match node.kind() {
-            "template_instantiation" if child_of_kind(node, "__global__").is_some() => {
-                let place = Place::Written(node.byte_range());
-                all.extend(node.child_by_field_name("declarator").and_then(|d| instance(source, d, place)));
-            }
-            "call_expression" => {
-                if let Some(mut wanted) =
-                    launched(source, node).and_then(|f| instance(source, f, Place::Launched))
-                {
-                    for argument in &mut wanted.arguments {
-                        if let Some(Some(value)) = constants.get(argument.as_str()) {
-                            *argument = (*value).to_owned();
-                        }
-                    }
-                    all.push(wanted);
-                }
-            }
-            _ => {}
+        if node.kind() == "template_instantiation" && child_of_kind(node, "__global__").is_some() {
+            let place = Place::Written(node.byte_range());
+            all.extend(node.child_by_field_name("declarator").and_then(|d| instance(source, d, place)));
         }
     }
+    let launches = launches::launches(source, root, |call| launched(source, call));
+    all.extend(launches.into_iter().map(|launch| Wanted {
+        path: launch.path,
+        arguments: launch.given,
+        place: Place::Launched,
+        values: launch.values,
+    }));
     all.extend(script.iter().filter_map(|text| by_text(text, Place::Script)));
     all
 }
 
-/// Returns the kernel that a call launches: `f<float><<<…>>>(…)`, `hipLaunchKernelGGL(f<float>, …)`.
-fn launched<'a>(source: &SourceFile, call: Node<'a>) -> Option<Node<'a>> {
+/// Returns the kernel that a call launches and the values for it: `f<float><<<…>>>(…)`, `hipLaunchKernelGGL(f<float>, …)`.
+fn launched<'a>(source: &SourceFile, call: Node<'a>) -> Option<(Node<'a>, Vec<Node<'a>>)> {
     let function = call.child_by_field_name("function")?;
+    let mut values = call.child_by_field_name("arguments").map(named).unwrap_or_default();
+    values.retain(|value| value.kind() != "comment");
     if child_of_kind(call, "kernel_call_syntax").is_some() {
-        return Some(function);
+        return Some((function, values));
     }
     match &source.text[function.byte_range()] {
-        // The last one may wrap the kernel's name inside the others.
+        // The last one may wrap the kernel's name inside the others. Before the values come the launch's shape, its shared
+        // memory and its stream.
         "hipLaunchKernelGGL" | "hipLaunchKernel" | "HIP_KERNEL_NAME" => {
-            call.child_by_field_name("arguments")?.named_child(0)
+            Some((*values.first()?, values.split_off(values.len().min(5))))
         }
         _ => None,
     }
-}
-
-/// Returns the constants of all functions with their values; `None` if a name has several values.
-fn constants<'s>(source: &'s SourceFile, root: Node<'_>) -> HashMap<&'s str, Option<&'s str>> {
-    let mut constants = HashMap::new();
-    let text = |node: Node<'_>| &source.text[node.byte_range()];
-    let is_constant = |node: &Node<'_>| node.kind() == "declaration" && is_constant(&source.text, *node);
-    for (name, value) in descendants(root).filter(is_constant).flat_map(initialised) {
-        let value = text(value);
-        let known = constants.entry(text(name)).or_insert(Some(value));
-        *known = known.filter(|known| *known == value);
-    }
-    constants
 }
 
 /// Returns the instance that a declarator, or the function in a call, names.
@@ -114,7 +98,7 @@ fn instance(source: &SourceFile, mut node: Node<'_>, place: Place) -> Option<Wan
 fn by_text(text: &str, place: Place) -> Option<Wanted> {
     let (path, arguments) = text.trim().strip_suffix('>')?.split_once('<')?;
     let arguments = split(arguments).map(str::to_owned).collect();
-    Some(Wanted { path: path.trim().to_owned(), arguments, place })
+    Some(Wanted { path: path.trim().to_owned(), arguments, place, values: Vec::new() })
 }
 
 /// Splits a text at the commas outside brackets.
@@ -171,7 +155,8 @@ impl<'a> File<'a> {
             }));
             return Some(Instances { template: Vec::new(), arguments: vec![(Vec::new(), false)] });
         };
-        let found = self.of_template(declaration, function, &listed)?;
+        let found =
+            self.of_template(declaration, kernel.child_by_field_name("declarator"), function, &listed)?;
         if !found.arguments.is_empty() {
             return Some(found);
         }
@@ -192,6 +177,7 @@ impl<'a> File<'a> {
     fn of_template(
         &mut self,
         declaration: Node<'a>,
+        kernel: Option<Node<'a>>,
         function: &Function,
         listed: &[Range<usize>],
     ) -> Option<Instances> {
@@ -224,12 +210,13 @@ impl<'a> File<'a> {
                 Err((message, help)) => failed.push(source.diagnostic(range.clone(), message, help)),
             }
         }
+        let signature = kernel.map(|kernel| launches::signature(source, kernel)).unwrap_or_default();
         for wanted in self.wanted.iter().filter(|wanted| function.is_called(&wanted.path)) {
             let (written, range) = match &wanted.place {
                 Place::Written(range) => (true, range.clone()),
                 Place::Launched | Place::Script => (false, node.byte_range()),
             };
-            match requested(&mut self.types, &parameters, wanted) {
+            match requested(&mut self.types, &parameters, wanted, (&signature, &self.functions)) {
                 Ok(Some(arguments)) => add(&mut instances, arguments, written),
                 Ok(None) => {}
                 Err((message, help)) => failed.push(source.diagnostic(range, message, help)),
@@ -252,15 +239,18 @@ fn add(instances: &mut Vec<(Vec<Argument>, bool)>, arguments: Vec<Argument>, wri
     }
 }
 
-/// Reads the arguments of an instance that was asked for. Host code may leave arguments to deduction and use
-/// names from its own templates, so a launch that we cannot read asks for nothing.
+/// Reads the arguments of an instance that was asked for. Those that a launch does not write follow from its values.
+/// Host code may use names that mean nothing to us, so a launch that we cannot read asks for nothing.
 fn requested(
     types: &mut Types<'_>,
     parameters: &[Parameter],
-    Wanted { path, arguments: given, place }: &Wanted,
+    Wanted { path, arguments: given, place, values }: &Wanted,
+    (signature, functions): (&Signature, &HashSet<String>),
 ) -> Result<Option<Vec<Argument>>, (String, &'static str)> {
-    let defaults = parameters.iter().skip(given.len()).map_while(|parameter| parameter.default.clone());
-    let texts: Vec<_> = given.iter().cloned().chain(defaults).collect();
+    let rest = parameters.iter().skip(given.len()).map_while(|Parameter { template, default }| {
+        deduced(&template.name, signature, values).or_else(|| default.clone())
+    });
+    let texts: Vec<_> = given.iter().cloned().chain(rest).collect();
     let read = if texts.len() == parameters.len() {
         arguments(types, parameters, &texts).map_err(|message| (message, NO_ARGUMENT))
     } else {
@@ -270,9 +260,15 @@ fn requested(
     if !matches!(place, Place::Launched) {
         return read.map(Some);
     }
-    // A name that is not a type here may be a parameter of the host code's own template.
-    let is_unknown = |argument: &Argument| matches!(argument, Argument::Type { ty: None, .. });
-    Ok(read.ok().filter(|arguments| !arguments.iter().any(is_unknown)))
+    // A name that is neither a type nor a function here may be a parameter of the host code's own template.
+    let is_known = |argument: &Argument| match argument {
+        Argument::Type { cpp, ty: None } => {
+            let name = cpp.split('<').next().unwrap_or_default().trim();
+            types.declares(name) || functions.contains(name)
+        }
+        _ => true,
+    };
+    Ok(read.ok().filter(|arguments| arguments.iter().all(is_known)))
 }
 
 /// Reads the parameters of a template.
@@ -300,8 +296,18 @@ fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Param
             (of_type(name_of(field("name"))?), field("default_type").map(text))
         }
         "parameter_declaration" | "optional_parameter_declaration" => {
-            let name = name_of(field("declarator").filter(|declarator| declarator.kind() == "identifier"))?;
-            let Some((constant, of_enum)) = field("type").and_then(|ty| types.number(place.at(ty))) else {
+            let declarator = field("declarator");
+            let name = name_of(declarator.map(declared).filter(|name| name.kind() == "identifier"))?;
+            if let Ok(ty) = types.declaration(place, declarator)
+                && let Shape::Pointer(to) = &ty.shape
+                && matches!(to.shape, Shape::Function)
+            {
+                // Like a type, a function has no value in Rust. Its name stands for it.
+                return Ok(Parameter { template: of_type(name), default: field("default_value").map(text) });
+            }
+            let is_plain = declarator.is_some_and(|declarator| declarator.kind() == "identifier");
+            let number = field("type").filter(|_| is_plain).and_then(|ty| types.number(place.at(ty)));
+            let Some((constant, of_enum)) = number else {
                 return refuse(
                     &format!("`{name}` is not an integer, bool, enum or type"),
                     "such a parameter has no counterpart in Rust: choose by an integer",

@@ -326,7 +326,7 @@ fn blank(bytes: &mut [u8]) {
 }
 
 /// Returns the text with comments and the contents of strings replaced by spaces. Offsets stay the same.
-fn without_comments(text: &str) -> String {
+pub(crate) fn without_comments(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let mut at = 0;
     while at < bytes.len() {
@@ -359,7 +359,9 @@ fn find(bytes: &[u8], from: usize, what: &[u8]) -> Option<usize> {
 
 /// Words that the grammar does not know and that change no type. The flag says whether the word takes an
 /// argument in parentheses.
-const UNREAD: [(&str, bool); 7] = [
+const UNREAD: [(&str, bool); 9] = [
+    ("GS_INLINE", false),
+    ("GS_GROUP", false),
     (HIP_DYNAMIC_SHARED, true),
     ("__restrict__", false),
     ("__restrict", false),

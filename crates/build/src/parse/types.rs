@@ -287,6 +287,11 @@ impl<'a> Types<'a> {
         self.substituted = names.zip(arguments.iter().cloned()).collect();
     }
 
+    /// Returns true if the file or one of your headers declares a type or a struct template of this name.
+    pub(super) fn declares(&self, name: &str) -> bool {
+        self.declared.contains_key(name) || self.templates.contains_key(name)
+    }
+
     /// Returns the name that means the same type at the end of the file as `text` does at `place`. Also returns
     /// the type itself if a kernel can take it.
     pub(super) fn named(&mut self, text: &str, place: Place<'a>) -> (String, Option<ValueType>) {

@@ -81,9 +81,13 @@ static inline __attribute__((always_inline)) float gs_cpu_from_half(uint16_t bit
 #endif
 }
 
+// The bits of a half, by NVIDIA's name.
+struct __half_raw { unsigned short x; };
+
 struct __half {
     uint16_t bits;
     __half() = default;
+    __half(__half_raw raw) : bits(raw.x) {}
     __attribute__((always_inline)) __half(float x) : bits(gs_cpu_to_half(x)) {}
     __half(double x) : bits(gs_cpu_to_half(gs_cpu_to_odd(x))) {}
     __half(int x) : __half((double)x) {}
@@ -172,6 +176,32 @@ GS_CPU_HALF_ARITHMETIC(__half)
 GS_CPU_HALF_ARITHMETIC(__nv_bfloat16)
 #undef GS_CPU_HALF_ARITHMETIC
 
+// Templates, so that a file may define these functions itself, as code for old toolkits does.
+template <class T> static inline auto __hmax_nan(T a, T b) -> decltype(__hmax(a, b)) {
+    return __hisnan(a) ? a : __hisnan(b) ? b : __hmax(a, b);
+}
+template <class T> static inline auto __hmin_nan(T a, T b) -> decltype(__hmin(a, b)) {
+    return __hisnan(a) ? a : __hisnan(b) ? b : __hmin(a, b);
+}
+
+#define GS_CPU_HALF_LIMITS(T, SMALLEST, LARGEST, EPSILON, INFINITY_, NAN_, DIGITS)                          \
+    template <> struct numeric_limits<T> : numeric_limits<float> {                                          \
+        static constexpr int digits = DIGITS;                                                               \
+        static T min() { return T::from_bits(SMALLEST); }                                                   \
+        static T max() { return T::from_bits(LARGEST); }                                                    \
+        static T lowest() { return T::from_bits(LARGEST | 0x8000u); }                                       \
+        static T epsilon() { return T::from_bits(EPSILON); }                                                \
+        static T denorm_min() { return T::from_bits(1); }                                                   \
+        static T infinity() { return T::from_bits(INFINITY_); }                                             \
+        static T quiet_NaN() { return T::from_bits(NAN_); }                                                 \
+    };
+namespace std {
+GS_CPU_HALF_LIMITS(__half, 0x0400u, 0x7bffu, 0x1400u, 0x7c00u, 0x7e00u, 11)
+GS_CPU_HALF_LIMITS(__nv_bfloat16, 0x0080u, 0x7f7fu, 0x3c00u, 0x7f80u, 0x7fc0u, 8)
+}
+#undef GS_CPU_HALF_LIMITS
+
+static inline float __half2float(__half_raw x) { return (float)__half(x); }
 static inline __half __float2half(float x) { return __half(x); }
 static inline __half __float2half_rn(float x) { return __half(x); }
 static inline __half __double2half(double x) { return __half(x); }

@@ -25,6 +25,11 @@
 #define GS_CPU_CHAINED
 #endif
 
+// The types that a template's parameter stands for if a function takes `T`, or `const T*`.
+template <class Value> using gs_cpu_value_type = std::decay_t<Value>;
+template <class Value>
+using gs_cpu_element_type = std::remove_cv_t<std::remove_pointer_t<std::decay_t<Value>>>;
+
 // How a loop goes over threads.
 enum gs_cpu_how : unsigned {
     gs_cpu_sets_index = 1,  // it sets `threadIdx` itself, which functions outside of the kernel read

@@ -1,0 +1,394 @@
+//! Finds the instances of kernel templates that a file's host code launches.
+//!
+//! Host code seldom writes an instance out as `scale<float, 4><<<…>>>`. It leaves types to deduction, uses constants,
+//! passes the instance to a function that launches it, and often launches in a template of its own:
+//!
+//! ```cpp
+//! template <class T, int D> void run(const T* in, T* out) {
+//!     constexpr int block = D / 2;
+//!     scale<T, block><<<1, 32>>>(in, out);
+//! }
+//! void both(float* a, double* b) { run<float, 64>(a, a); run<double, 32>(b, b); }
+//! ```
+//!
+//! We follow that as text: constants and type aliases of the function are put in, deduced types come from the declarations
+//! of the values, and for a template of the host we look at all of its calls. What we cannot follow asks for nothing.
+
+use std::collections::{HashMap, HashSet};
+
+use tree_sitter::Node;
+
+use super::kernel_templates::split;
+use super::{child_of_kind, declarators, declared, descendants, function_name, initialised, named, visit};
+use crate::diagnostic::SourceFile;
+use crate::names::{last_name, with_words};
+
+/// How deep templates of the host may call each other, and how many instances a launch may have.
+const MAX_DEPTH: usize = 6;
+const MAX_INSTANCES: usize = 256;
+
+/// A launch of a kernel, or a call of a host function.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    /// The name with its namespaces, as far as they were written.
+    pub(super) path: String,
+    /// The template's arguments, as far as they were written.
+    pub(super) given: Vec<String>,
+    /// The types of the values, as far as we know them, with a star for each pointer.
+    pub(super) values: Vec<Option<String>>,
+}
+
+/// The type of each parameter, and how many pointers lead to it. The type may be a parameter of the template.
+pub(super) type Signature = Vec<(String, usize)>;
+
+/// Returns what is known of the host code's launches. `calls` are the nodes that launch, each with its function and values.
+pub(super) fn launches<'a>(
+    source: &'a SourceFile,
+    root: Node<'a>,
+    launched: impl Fn(Node<'a>) -> Option<(Node<'a>, Vec<Node<'a>>)>,
+) -> Vec<Launch> {
+    let mut found = Vec::new();
+    let mut calls = Vec::new();
+    let kernels = templates(source, root);
+    for node in descendants(root).filter(|_| !kernels.is_empty()) {
+        match node.kind() {
+            "call_expression" => {
+                calls.extend(launched(node).map(|(function, values)| (node, function, values)));
+            }
+            // Host code may pass a kernel on, with the values behind it, to a function that launches it.
+            "template_function" | "identifier" if kernels.contains(plain_name(source, node)) => {
+                let Some(parent) = node.parent().filter(|parent| parent.kind() != "template_function") else {
+                    continue;
+                };
+                let mut values = if parent.kind() == "argument_list" { named(parent) } else { Vec::new() };
+                values.retain(|value| value.start_byte() > node.start_byte() && value.kind() != "comment");
+                if parent.kind() != "call_expression" {
+                    calls.push((node, node, values));
+                }
+            }
+            _ => {}
+        }
+    }
+    if calls.is_empty() {
+        return found;
+    }
+    let host = Host::read(source, root);
+    for (node, function, values) in calls {
+        let Some((path, given)) = host.template(function) else { continue };
+        let within = host.around(node);
+        let values: Vec<_> = values.into_iter().map(|value| host.type_of(value, within)).collect();
+        let mut instances = Vec::new();
+        host.ground(&Launch { path, given, values }, within, 0, &mut instances);
+        found.append(&mut instances);
+    }
+    found
+}
+
+/// Returns the names of all kernel templates in the file.
+fn templates<'a>(source: &'a SourceFile, root: Node<'_>) -> HashSet<&'a str> {
+    let mut names = HashSet::new();
+    visit(root, &mut |node| {
+        if node.kind() == "function_definition"
+            && child_of_kind(node, "__global__").is_some()
+            && node.parent().is_some_and(|parent| parent.kind() == "template_declaration")
+        {
+            names.extend(function_name(node).map(|name| last_name(&source.text[name.byte_range()]).trim()));
+        }
+        node.kind() != "function_definition"
+    });
+    names
+}
+
+/// Returns the name in a call, without its template's arguments.
+fn plain_name<'a>(source: &'a SourceFile, node: Node<'_>) -> &'a str {
+    source.text[node.byte_range()].split('<').next().unwrap_or_default().trim()
+}
+
+/// Returns what a declarator says about its parameters.
+pub(super) fn signature(source: &SourceFile, declarator: Node<'_>) -> Signature {
+    let Some(list) = declarator.child_by_field_name("parameters") else { return Vec::new() };
+    let parameters = named(list).into_iter().filter(|node| node.kind().ends_with("parameter_declaration"));
+    parameters
+        .map(|parameter| {
+            let ty = parameter.child_by_field_name("type");
+            let ty = ty.map(|ty| source.text[ty.byte_range()].to_owned()).unwrap_or_default();
+            (ty, parameter.child_by_field_name("declarator").map_or(0, stars))
+        })
+        .collect()
+}
+
+/// Returns the type that a template parameter stands for, from the types of the values, which may begin with others.
+pub(super) fn deduced(name: &str, signature: &Signature, values: &[Option<String>]) -> Option<String> {
+    // What comes before the values is for the function that launches the kernel.
+    let values = &values[values.len().saturating_sub(signature.len())..];
+    signature.iter().zip(values).find_map(|((ty, stars), value)| {
+        let mut value = value.as_deref().filter(|_| ty == name)?.trim();
+        for _ in 0..*stars {
+            value = value.strip_suffix('*')?.trim_end();
+        }
+        let qualifier = |word: &&str| !matches!(*word, "const" | "volatile" | "__restrict__" | "struct");
+        Some(value.split_whitespace().filter(qualifier).collect::<Vec<_>>().join(" "))
+    })
+}
+
+/// Returns how many pointers a declarator makes.
+fn stars(declarator: Node<'_>) -> usize {
+    let own = usize::from(matches!(
+        declarator.kind(),
+        "pointer_declarator"
+            | "array_declarator"
+            | "abstract_pointer_declarator"
+            | "abstract_array_declarator"
+    ));
+    declarator.child_by_field_name("declarator").map_or(own, |inner| own + stars(inner))
+}
+
+/// A function of the host.
+#[derive(Default)]
+struct Function {
+    name: String,
+    /// The names of the parameters, if it is a template.
+    template: Vec<String>,
+    signature: Signature,
+    /// What its constants and type aliases stand for; `None` if a name stands for several things.
+    names: HashMap<String, Option<String>>,
+    /// The types of its variables; `None` if a name has several types.
+    types: HashMap<String, Option<String>>,
+}
+
+/// The host's functions and their calls.
+struct Host<'a> {
+    source: &'a SourceFile,
+    functions: Vec<Function>,
+    /// Where each function is.
+    places: Vec<std::ops::Range<usize>>,
+    /// What is outside of functions.
+    outside: Function,
+    /// For each function's name, the calls with the function around them.
+    calls: HashMap<String, Vec<(Node<'a>, Option<usize>)>>,
+}
+
+impl<'a> Host<'a> {
+    fn read(source: &'a SourceFile, root: Node<'a>) -> Self {
+        let (functions, places, outside, calls) = Default::default();
+        let mut host = Self { source, functions, places, outside, calls };
+        visit(root, &mut |node| {
+            match node.kind() {
+                "function_definition" => {
+                    let function = host.function(node);
+                    host.functions.push(function);
+                    host.places.push(node.byte_range());
+                    return false;
+                }
+                "declaration" | "alias_declaration" | "type_definition" => {
+                    let mut outside = std::mem::take(&mut host.outside);
+                    host.note(node, &mut outside);
+                    host.outside = outside;
+                }
+                _ => {}
+            }
+            true
+        });
+        let templates: HashSet<_> =
+            host.functions.iter().filter(|f| !f.template.is_empty()).map(|f| f.name.clone()).collect();
+        for node in descendants(root).filter(|node| node.kind() == "call_expression") {
+            let function = node.child_by_field_name("function").and_then(|function| host.template(function));
+            if let Some((path, _)) = function
+                && let name = last_name(&path)
+                && templates.contains(name)
+            {
+                let within = host.around(node);
+                host.calls.entry(name.to_owned()).or_default().push((node, within));
+            }
+        }
+        host
+    }
+
+    fn str(&self, node: Node<'_>) -> &'a str {
+        &self.source.text[node.byte_range()]
+    }
+
+    fn function(&self, node: Node<'a>) -> Function {
+        let mut function = Function::default();
+        if let Some(name) = function_name(node) {
+            function.name = last_name(self.str(name)).trim().to_owned();
+        }
+        let template = node.parent().filter(|parent| parent.kind() == "template_declaration");
+        let list = template.and_then(|template| template.child_by_field_name("parameters"));
+        for parameter in list.map(named).unwrap_or_default() {
+            let name = parameter.child_by_field_name("name").or_else(|| match parameter.kind() {
+                "type_parameter_declaration" => child_of_kind(parameter, "type_identifier"),
+                _ => parameter.child_by_field_name("declarator").map(declared),
+            });
+            function.template.push(name.map_or(String::new(), |name| self.str(name).to_owned()));
+        }
+        let mut declarator = node.child_by_field_name("declarator");
+        while let Some(outer) = declarator.filter(|declarator| declarator.kind() != "function_declarator") {
+            declarator = outer.child_by_field_name("declarator");
+        }
+        if let Some(declarator) = declarator {
+            function.signature = signature(self.source, declarator);
+        }
+        for inner in descendants(node) {
+            if inner.kind().ends_with("declaration") || inner.kind() == "type_definition" {
+                self.note(inner, &mut function);
+            }
+        }
+        function
+    }
+
+    /// Notes what a declaration says about names.
+    fn note(&self, node: Node<'a>, function: &mut Function) {
+        let mut names = Vec::new();
+        if node.kind() == "alias_declaration" {
+            let fields = (node.child_by_field_name("name"), node.child_by_field_name("type"));
+            if let (Some(name), Some(ty)) = fields {
+                names.push((self.str(name).to_owned(), self.str(ty).to_owned()));
+            }
+        } else if let Some(ty) = node.child_by_field_name("type") {
+            let ty = self.str(ty);
+            for declarator in declarators(node) {
+                let name = self.str(declared(declarator)).to_owned();
+                let full = format!("{ty}{}", "*".repeat(stars(declarator)));
+                if node.kind() == "type_definition" {
+                    names.push((name, full));
+                } else {
+                    let known = function.types.entry(name).or_insert_with(|| Some(full.clone()));
+                    *known = known.take().filter(|known| *known == full && ty != "auto");
+                }
+            }
+        }
+        if super::is_constant(&self.source.text, node) {
+            let values = initialised(node);
+            names.extend(values.map(|(name, value)| (self.str(name).to_owned(), self.str(value).to_owned())));
+        }
+        for (name, value) in names {
+            let known = function.names.entry(name).or_insert_with(|| Some(value.clone()));
+            *known = known.take().filter(|known| *known == value);
+        }
+    }
+
+    /// Returns the index of the function around a node.
+    fn around(&self, node: Node<'_>) -> Option<usize> {
+        self.places.iter().position(|place| place.contains(&node.start_byte()))
+    }
+
+    /// Returns the name in a call, and the template's arguments.
+    fn template(&self, node: Node<'_>) -> Option<(String, Vec<String>)> {
+        match node.kind() {
+            "identifier" | "template_function" | "qualified_identifier" => {}
+            _ => return None,
+        }
+        let text = self.str(node).trim();
+        match text.strip_suffix('>').and_then(|text| text.split_once('<')) {
+            Some((path, given)) => Some((path.trim().to_owned(), split(given).map(str::to_owned).collect())),
+            None => Some((text.to_owned(), Vec::new())),
+        }
+    }
+
+    /// Returns the type of a value, with a star for each pointer.
+    fn type_of(&self, value: Node<'_>, within: Option<usize>) -> Option<String> {
+        let field = |name| value.child_by_field_name(name);
+        let pointee = |ty: String| ty.trim().strip_suffix('*').map(str::to_owned);
+        match value.kind() {
+            "identifier" => {
+                let name = self.str(value);
+                let own = within.and_then(|within| self.functions[within].types.get(name));
+                own.or_else(|| self.outside.types.get(name))?.clone()
+            }
+            "cast_expression" => Some(self.str(field("type")?).replace(['\n', '\t'], " ")),
+            "parenthesized_expression" => self.type_of(value.named_child(0)?, within),
+            "call_expression" => {
+                let (path, given) = self.template(field("function")?)?;
+                path.ends_with("_cast").then(|| given.first().cloned()).flatten()
+            }
+            "pointer_expression" => {
+                let inner = self.type_of(field("argument")?, within)?;
+                let is_address = field("operator").is_some_and(|operator| self.str(operator) == "&");
+                if is_address { Some(inner + "*") } else { pointee(inner) }
+            }
+            "subscript_expression" => pointee(self.type_of(field("argument")?, within)?),
+            "binary_expression" => {
+                let left = self.type_of(field("left")?, within)?;
+                left.ends_with('*').then_some(left)
+            }
+            "number_literal" => {
+                let text = self.str(value);
+                let float = text.contains('.') && !text.starts_with("0x");
+                let ty = match (float, text.ends_with(['f', 'F'])) {
+                    (true, true) => "float",
+                    (true, false) => "double",
+                    _ => "int",
+                };
+                Some(ty.to_owned())
+            }
+            "true" | "false" => Some("bool".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Puts in what the names in a launch stand for. If it is in a template, does so for each call of the template.
+    fn ground(&self, launch: &Launch, within: Option<usize>, depth: usize, all: &mut Vec<Launch>) {
+        if depth > MAX_DEPTH || all.len() >= MAX_INSTANCES {
+            return;
+        }
+        let own = within.map(|within| &self.functions[within]);
+        let mut launch = launch.clone();
+        // A constant may stand for another.
+        for _ in 0..3 {
+            launch = launch.with(|word| {
+                let own = own.and_then(|function| {
+                    (!function.template.iter().any(|name| name == word)).then(|| function.names.get(word))?
+                });
+                own.or_else(|| self.outside.names.get(word))?.clone()
+            });
+        }
+        let template = own.filter(|function| function.template.iter().any(|name| launch.mentions(name)));
+        let Some(function) = template else {
+            all.push(launch);
+            return;
+        };
+        for &(call, within) in self.calls.get(&function.name).into_iter().flatten() {
+            let called = call.child_by_field_name("function").and_then(|function| self.template(function));
+            let Some((path, given)) = called else { continue };
+            let values = call.child_by_field_name("arguments").map(named).unwrap_or_default();
+            let values: Vec<_> = values.into_iter().map(|value| self.type_of(value, within)).collect();
+            let mut calls = Vec::new();
+            self.ground(&Launch { path, given, values }, within, depth + 1, &mut calls);
+            for call in calls {
+                let known: HashMap<&str, String> = function
+                    .template
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(at, name)| {
+                        let given = call.given.get(at).cloned();
+                        let given = given.or_else(|| deduced(name, &function.signature, &call.values));
+                        Some((name.as_str(), given?))
+                    })
+                    .collect();
+                let one = launch.with(|word| known.get(word).cloned());
+                if all.len() < MAX_INSTANCES {
+                    all.push(one);
+                }
+            }
+        }
+    }
+}
+
+impl Launch {
+    /// Returns the launch with words replaced.
+    fn with(&self, new: impl Fn(&str) -> Option<String>) -> Self {
+        let put = |text: &String| with_words(text, &new);
+        Self {
+            path: self.path.clone(),
+            given: self.given.iter().map(put).collect(),
+            values: self.values.iter().map(|value| value.as_ref().map(put)).collect(),
+        }
+    }
+
+    fn mentions(&self, name: &str) -> bool {
+        let texts = self.given.iter().chain(self.values.iter().flatten());
+        let mut words = texts.flat_map(|text| text.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        words.any(|word| word == name)
+    }
+}

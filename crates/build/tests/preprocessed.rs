@@ -1,0 +1,241 @@
+//! Files in the style of real programs, which the parser can only read after the compiler's preprocessor: kernels that macros
+//! make, kernels in headers and below an `#if`, and templates that host code instantiates by the way.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod fixture;
+
+use std::fs;
+
+use fixture::{build, cpu};
+use gpustream_build::{Backend, KernelReport, Kernels, Threads, toolchain::Nvcc};
+
+/// Builds a file for the CPU and returns the bindings.
+fn bindings(text: &str, headers: &[(&str, &str)]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in headers {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    let built = build(dir.path(), text, cpu).unwrap();
+    fs::read_to_string(&built.files[0].bindings).unwrap()
+}
+
+/// Returns the names of the launchers in bindings.
+fn launchers(bindings: &str) -> Vec<&str> {
+    let methods = bindings.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<', ' ']).next());
+    methods.filter(|name| !["load", "module"].contains(name)).collect()
+}
+
+/// Returns the instances of the templates.
+fn instances(bindings: &str) -> Vec<&str> {
+    let found = bindings.split("module.kernel_with(\"").skip(1);
+    found.filter_map(|rest| rest.split('"').next()).collect()
+}
+
+const OPERATIONS: &str = "\
+#include <cmath>
+#include \"ops.cuh\"
+#define OP(T, NAME, EXPR) extern \"C\" __global__ void NAME(const T* x, T* y, size_t n) { \\
+    _Pragma(\"unroll\") \\
+    for (int turn = 0; turn < TURNS; turn++) { \\
+        T v = x[threadIdx.x]; \\
+        if (threadIdx.x < n) y[threadIdx.x] = EXPR; \\
+    } \\
+}
+/// Squares.
+/// requires: n <= len(x), n <= len(y)
+OP(float, square_f32, v * v)
+OP(double, root_f64, twice(sqrt(v)))
+OP(float, infinite_f32, INFINITY)
+";
+const HEADER: &str = "\
+#pragma once
+#include <cstdint>
+#define TURNS 2
+template <class T> __device__ T twice(T x) { return x + x; }
+__global__ void of_header(uint32_t* x) { x[0] = TURNS; }
+";
+
+#[test]
+fn kernels_that_macros_make_and_those_of_headers_have_launchers() {
+    let bindings = bindings(OPERATIONS, &[("ops.cuh", HEADER)]);
+    assert_eq!(launchers(&bindings), ["of_header", "square_f32", "root_f64", "infinite_f32"]);
+    // The contract above a macro is that of its kernel, which makes the launcher safe.
+    assert!(bindings.contains("pub fn square_f32("), "{bindings}");
+    assert!(bindings.contains("The kernel is in `k.cu`, line 12."), "{bindings}");
+    assert!(bindings.contains("The kernel is in `ops.cuh`, line 5."), "{bindings}");
+}
+
+#[test]
+fn a_file_may_be_included_several_times() {
+    let part = "__global__ void NAME(T* x) { x[0] = 1; }\n#undef NAME\n#undef T\n";
+    let text = "#define NAME one\n#define T int\n#include \"part.inc\"\n#define NAME two\n#define T double\n#include \"part.inc\"\n";
+    assert_eq!(launchers(&bindings(text, &[("part.inc", part)])), ["one", "two"]);
+}
+
+#[test]
+fn errors_are_at_the_users_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#define K(T, NAME) \\\n    __global__ void NAME(T x) {}\nK(int, fine)\n\nK(int&, refused)\n";
+    let error = build(dir.path(), text, cpu).unwrap_err();
+    let found: Vec<_> = error.diagnostics().iter().map(|d| (d.line, d.message.as_str())).collect();
+    assert_eq!(found, [(5, "`x` is a reference, which the host cannot pass")]);
+    // The compiler's own errors, too.
+    let text = "#define K(NAME) __global__ void NAME(int* x) { x[0] = undeclared; }\n\n\nK(wrong)\n";
+    let error = build(dir.path(), text, cpu).unwrap_err().to_string();
+    assert!(error.contains("k.cu:4:"), "{error}");
+}
+
+#[test]
+fn a_kernel_that_some_targets_lack_says_which_ones_have_it() {
+    let text = "__global__ void everywhere(int* x) { x[0] = 1; }\n#if __CUDA_ARCH__ >= 900\n\
+        __global__ void new_ones(int* x) { x[0] = 2; }\n#endif\n";
+    let dir = tempfile::tempdir().unwrap();
+    // The CPU has only one of them.
+    let built = build(dir.path(), text, cpu).unwrap();
+    assert_eq!(launchers(&fs::read_to_string(&built.files[0].bindings).unwrap()), ["everywhere"]);
+    if Nvcc::find().is_err() {
+        return;
+    }
+    let both = |kernels| cpu(kernels).backend(Backend::Cuda).cuda_arch("sm_80").cuda_arch("sm_90");
+    let built = build(dir.path(), text, both).unwrap();
+    let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+    assert_eq!(launchers(&bindings), ["everywhere", "new_ones"]);
+    assert!(bindings.contains("It was compiled for sm_90."), "{bindings}");
+    assert!(bindings.contains("kernel_new_ones: ::core::option::Option<__gpustream::Kernel>"), "{bindings}");
+    assert!(bindings.contains("kernel_everywhere: __gpustream::Kernel"), "{bindings}");
+}
+
+#[test]
+fn a_backend_for_which_all_kernels_are_left_out_gets_no_image() {
+    if Nvcc::find().is_err() {
+        return;
+    }
+    let text = "#ifdef __CUDA_ARCH__\n__global__ void k(int* x) { x[0] = 1; }\n#endif\n";
+    let dir = tempfile::tempdir().unwrap();
+    let both = |kernels| cpu(kernels).backend(Backend::Cuda).cuda_arch("sm_80");
+    let built = build(dir.path(), text, both).unwrap();
+    let images: Vec<_> = built.files[0].images.iter().map(|path| path.extension().unwrap()).collect();
+    assert_eq!(images, ["fatbin"]);
+}
+
+#[test]
+fn host_code_instantiates_templates() {
+    let text = "\
+template <class T> __global__ void deduced(const T* x, T* y, int n) { y[n] = x[n]; }
+template <int N, class T> __global__ void partly(T* x) { x[N] = 0; }
+template <class T, int N> __global__ void in_template(T* x) { x[N] = 1; }
+template <float (*op)(float)> __global__ void with_function(float* x) { x[0] = op(x[0]); }
+template <int N> __global__ void passed_on(float* x) { x[N] = 0; }
+__device__ float op_neg(float x) { return -x; }
+template <class Kernel, class... Args> void start(Kernel kernel, int blocks, Args... args) { kernel<<<blocks, 1>>>(args...); }
+template <class T, int D> void run(T* x) {
+    constexpr int half = D / 2;
+    in_template<T, half><<<1, 1>>>(x);
+}
+void host(float* a, double* b, void* c) {
+    deduced<<<1, 1>>>(a, a + 1, 3);
+    deduced<<<1, 1>>>((const int*)c, (int*)c, 3);
+    partly<4><<<1, 1>>>(b);
+    run<float, 64>(a);
+    run<double, 16>(b);
+    with_function<op_neg><<<1, 1>>>(a);
+    start(passed_on<7>, 3, a);
+}
+";
+    let bindings = bindings(text, &[]);
+    let expected = [
+        "deduced<float>",
+        "deduced<int>",
+        "partly<4, double>",
+        "in_template<float, 32>",
+        "in_template<double, 8>",
+        "with_function<op_neg>",
+        "passed_on<7>",
+    ];
+    assert_eq!(instances(&bindings), expected);
+}
+
+#[test]
+fn kernels_found_by_name_need_no_launchers() {
+    let text = "#include <vector>\nextern \"C\" __global__ void known(float* x, int n) { x[0] = n; }\n\
+        extern \"C\" __global__ void unknown(std::vector<int>::size_type n, float* x) { x[0] = n; }\n";
+    let dir = tempfile::tempdir().unwrap();
+    assert!(build(dir.path(), text, cpu).is_err());
+    let built = build(dir.path(), text, |kernels: Kernels| cpu(kernels).by_name()).unwrap();
+    let bindings = fs::read_to_string(&built.files[0].bindings).unwrap();
+    assert_eq!(launchers(&bindings), [""; 0]);
+    // The module knows the parameters that we could read.
+    assert!(bindings.contains("module.kernel_with(\"known\", &[param(0, 8), param(8, 4)])"), "{bindings}");
+    assert_eq!(built.files[0].kernels.iter().filter(|kernel| kernel.kernel == "unknown").count(), 1);
+}
+
+#[test]
+fn functions_in_which_threads_meet_keep_no_kernel_from_loops() {
+    let text = "\
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+struct Both { float x, y; };
+static __device__ float warp_sum(float v) {
+    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(~0u, v, step, 32);
+    return v;
+}
+static __device__ float2 warp_sum(float2 v) {
+    for (int step = 16; step > 0; step /= 2) {
+        v.x += __shfl_xor_sync(~0u, v.x, step, 32);
+        v.y += __shfl_xor_sync(~0u, v.y, step, 32);
+    }
+    return v;
+}
+template <class T> __device__ void sum_of(size_t n, const T* x, T* y) {
+    __shared__ T all[256];
+    all[threadIdx.x] = threadIdx.x < n ? x[threadIdx.x] : T(0);
+    for (int s = blockDim.x / 2; s > 0; s >>= 1) {
+        __syncthreads();
+        if (threadIdx.x < s) all[threadIdx.x] += all[threadIdx.x + s];
+    }
+    if (threadIdx.x == 0) y[blockIdx.x] = all[0];
+}
+using reduction = float (*)(float);
+template <reduction reduce> __device__ float of_block(float v, float outside = 0.0f) {
+    __shared__ float of_warp[32];
+    v = reduce(v);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : outside;
+    v = reduce(v);
+    return v;
+}
+#define SUM(T, NAME) __global__ void NAME(size_t n, const T* x, T* y) { sum_of(n, x, y); }
+SUM(float, sum_f32)
+SUM(long long, sum_i64)
+__device__ float only(float v) {
+    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(~0u, v, step, 32);
+    return v;
+}
+__global__ void overloads(float* x) {
+    float one = x[threadIdx.x];
+    float2 two = make_float2(one, 2 * one);
+    one = warp_sum(one);
+    two = warp_sum(two);
+    x[threadIdx.x] = one + two.x + two.y;
+}
+__global__ void pointers(float* x) { float v = x[threadIdx.x]; float s = of_block<only>(v); x[threadIdx.x] = s; }
+__global__ void group(float* x) {
+    cg::thread_block_tile<32> warp = cg::tiled_partition<32>(cg::this_thread_block());
+    float v = x[threadIdx.x];
+    float sum = cg::reduce(warp, v, cg::plus<float>());
+    float most = cg::reduce(warp, v, cg::greater<float>{});
+    x[threadIdx.x] = sum + most;
+}
+__global__ void logarithm(float* x) {
+    for (int i = 1; i <= __log2f(16.0f); i++) { __syncthreads(); x[threadIdx.x ^ i] += 1; }
+}
+";
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, cpu).unwrap();
+    let on_stacks = |kernel: &&KernelReport| matches!(kernel.threads, Some(Threads::Fibers { .. }));
+    let slow: Vec<_> = built.files[0].kernels.iter().filter(on_stacks).collect();
+    assert!(slow.is_empty(), "{slow:?}");
+}
