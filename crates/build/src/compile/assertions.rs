@@ -95,9 +95,10 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     }
     let file = quoted(file);
     // If the module is put together from several versions of the file, its places mean nothing in one of them.
-    let place = |offset: usize| match unit.versions.is_empty() {
-        true => unit.source.line_directive(offset, &file) + "\n",
-        false => String::new(),
+    let place = |offset: usize| if unit.versions.is_empty() {
+        unit.source.line_directive(offset, &file) + "\n"
+    } else {
+        String::new()
     };
     // Parameter types may come from the kernels' namespaces.
     let namespaces: BTreeSet<_> =
