@@ -85,14 +85,14 @@ fn executables(args: &Args) -> anyhow::Result<Vec<(&'static str, Executable)>> {
         cargo::build(&mut command)
     };
     let ranks = ["--package=gpustream-collectives", "--test=local", "--test=nccl"];
-    let suites = [&["--package=conformance", "--test=conformance"], &ranks[..]].concat();
+    let suites = [&["--package=conformance", "--test=conformance", "--test=math"], &ranks[..]].concat();
     let tests = build(&[&["test", "--no-run"], &suites[..]].concat())?;
     let packages = ["--package=examples", "--package=own_kernel", "--package=bench", "--package=soak"];
     let programs = build(&[&["build", "--examples", "--bins"], &packages[..]].concat())?;
     let tests = tests.into_iter().filter(|test| test.kind == "test");
     let programs = programs.into_iter().filter(|program| program.kind != "custom-build");
     let folder = |program: &Executable| match &*program.name {
-        "algorithms" | "bench" | "ranks" => "bench",
+        "algorithms" | "bench" | "math" | "ranks" => "bench",
         "soak" => "tests",
         _ => "examples",
     };

@@ -3,7 +3,7 @@
 use std::ffi::{c_longlong, c_void};
 
 use gpustream::half::{bf16, f16};
-use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Plain, Result, Stream, View};
+use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Plain, Result, Stream, View, ViewMut};
 use num_complex::Complex;
 use smallvec::{SmallVec, smallvec};
 
@@ -217,9 +217,9 @@ fn on_library<A: Element, C: Element, S: Number>(
 ) -> Result<()> {
     // If the rows of `c` are contiguous, we compute its transpose, the product of the transposed inputs in the other order.
     let (a, b, c) = if c.place().order == Order::RowMajor { (b.t(), a.t(), c.t()) } else { (a, b, c) };
-    let room = [aligned(stream, library, &a)?, aligned(stream, library, &b)?];
-    let (a, b) = (room[0].view(a)?, room[1].view(b)?);
-
+    if needs_padding(library, &a, &b, &c) {
+        return on_padded(stream, label, library, compute, options, (a, b), c);
+    }
     let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
     let mut c = c.into_memory();
     let call = Call {
@@ -314,37 +314,90 @@ impl Call {
     }
 }
 
-/// Room for a copy of an input that the library cannot read in its own place.
-struct Room<T: Plain>(Option<(Buffer<T>, Layout)>);
+/// cuBLAS takes `i8` only if sizes, leading dimensions and addresses are multiples of this.
+const UNIT: usize = 4;
 
-impl<T: Plain> Room<T> {
-    fn view<'a>(&'a self, matrix: MatrixView<'a, T>) -> Result<MatrixView<'a, T>> {
-        match &self.0 {
-            Some((buffer, layout)) => MatrixView::with_layout(buffer, *layout),
-            None => Ok(matrix),
-        }
-    }
+/// Returns true if the library refuses such a product where its matrices are.
+fn needs_padding<A: Element, C: Element>(
+    library: &Library,
+    a: &MatrixView<'_, A>,
+    b: &MatrixView<'_, A>,
+    c: &MatrixViewMut<'_, C>,
+) -> bool {
+    let fits = |place: Place, address: usize| {
+        [place.rows, place.columns, place.leading, step(place), address]
+            .iter()
+            .all(|number| number % UNIT == 0)
+    };
+    let inputs = [a, b].iter().all(|matrix| fits(matrix.place(), matrix.memory().as_raw().0));
+    let is_fit = inputs && a.columns() > 0 && fits(c.place(), 0);
+    library.api.vendor == Vendor::Nvidia && A::TYPE == DataType::I8 && !is_fit
 }
 
-/// cuBLAS takes `i8` only if addresses and leading dimensions are multiples of 4. If they are not, copies the matrix to
-/// aligned memory.
-fn aligned<T: Element>(stream: &Stream, library: &Library, matrix: &MatrixView<'_, T>) -> Result<Room<T>> {
-    const UNIT: usize = 4;
-    let place = matrix.place();
-    let is_aligned = [matrix.memory().as_raw().0, place.leading, step(place)].iter().all(|n| n % UNIT == 0);
-    if library.api.vendor != Vendor::Nvidia || T::TYPE != DataType::I8 || is_aligned || place.is_empty() {
-        return Ok(Room(None));
-    }
-    let (lines, width) = place.lines();
-    let leading = width.next_multiple_of(UNIT);
-    let stride = lines * leading;
-    let mut copy = stream.alloc::<T>(place.batch * stride)?;
+/// Multiplies copies with zeros at the ends of all lines, which change no sum.
+#[track_caller]
+fn on_padded<A: Element, C: Element, S: Number>(
+    stream: &Stream,
+    label: &'static str,
+    library: &Library,
+    compute: u32,
+    options: Gemm<'_, S>,
+    (a, b): (MatrixView<'_, A>, MatrixView<'_, A>),
+    mut c: MatrixViewMut<'_, C>,
+) -> Result<()> {
+    let ((a_copy, a_layout), (b_copy, b_layout)) = (padded(stream, a, true)?, padded(stream, b, true)?);
+    let is_read = !matches!(options.beta, Scalar::Host(beta) if beta == S::ZERO);
+    let (mut product, layout) = padded(stream, c.as_view(), is_read)?;
+    let (a, b) = (MatrixView::with_layout(&a_copy, a_layout)?, MatrixView::with_layout(&b_copy, b_layout)?);
+    on_library(
+        stream,
+        label,
+        library,
+        compute,
+        options,
+        a,
+        b,
+        MatrixViewMut::with_layout(&mut product, layout)?,
+    )?;
+    let (place, product) = (c.place(), MatrixView::with_layout(&product, layout)?);
     for index in 0..place.batch {
-        let source = matrix.matrix(index)?.memory();
-        let mut target = copy.slice_mut(index * stride..(index + 1) * stride)?;
-        let (from, to) = (Pitched::new_2d(place.leading), Pitched::new_2d(leading));
-        stream.copy_box(&source, from, &mut target, to, [width, lines, 1])?;
+        let to = MatrixViewMut::from(&mut c).matrix(index)?;
+        copy_lines(stream, product.matrix(index)?, &mut to.into_memory(), place)?;
     }
-    let layout = Layout::new(place.rows, place.columns).order(place.order).leading(leading);
-    Ok(Room(Some((copy, layout.batch(place.batch).stride(stride)))))
+    Ok(())
+}
+
+/// Makes room for a matrix with lines and a number of lines that suit the library, full of zeros. Copies the matrix if it `is_read`.
+#[track_caller]
+fn padded<T: Element>(
+    stream: &Stream,
+    matrix: MatrixView<'_, T>,
+    is_read: bool,
+) -> Result<(Buffer<T>, Layout)> {
+    let place = matrix.place();
+    let up = |len: usize| len.next_multiple_of(UNIT).max(UNIT);
+    let layout = Layout::new(up(place.rows), up(place.columns)).order(place.order).batch(place.batch);
+    let mut copy = stream.zeros::<T>(place.batch * up(place.rows) * up(place.columns))?;
+    if is_read && !place.is_empty() {
+        for index in 0..place.batch {
+            let to = MatrixViewMut::with_layout(&mut copy, layout)?.matrix(index)?;
+            let into = to.place();
+            copy_lines(stream, matrix.matrix(index)?, &mut to.into_memory(), into)?;
+        }
+    }
+    Ok((copy, layout))
+}
+
+/// Copies the lines that two matrices of one order have in common.
+#[track_caller]
+fn copy_lines<T: Element>(
+    stream: &Stream,
+    from: MatrixView<'_, T>,
+    to: &mut ViewMut<'_, T>,
+    place: Place,
+) -> Result<()> {
+    let ((lines, width), (most, widest)) = (from.place().lines(), place.lines());
+    let extent = [width.min(widest), lines.min(most), 1];
+    let (source, target) = (Pitched::new_2d(from.place().leading), Pitched::new_2d(place.leading));
+    stream.copy_box(&from.memory(), source, to, target, extent)
 }

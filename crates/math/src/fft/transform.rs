@@ -142,7 +142,7 @@ fn on_library<T: Real, X: Plain, Y: Plain>(
         _ => None,
     };
     let work_at = Address(work.as_raw().0);
-    let key = key_of(stream, *transform)?;
+    let key = key_of(stream, (*transform, T::IS_DOUBLE))?;
     let (from, to, input);
     let mut memory: SmallVec<[Arg<'_>; 4]> = smallvec![Arg::read(plan.marker())];
     if plan.work_bytes() > 0 {
