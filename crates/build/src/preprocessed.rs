@@ -74,8 +74,12 @@ pub(crate) fn kept_words() -> String {
             list.0, list.1
         ));
     };
-    WORDS.iter().for_each(|name| keep(name, false));
-    WORDS_WITH_ARGUMENTS.iter().for_each(|name| keep(name, true));
+    for name in WORDS {
+        keep(name, false);
+    }
+    for name in WORDS_WITH_ARGUMENTS {
+        keep(name, true);
+    }
     for line in headers::texts().flat_map(str::lines) {
         let Some(rest) = line.trim_start().strip_prefix('#').map(str::trim_start) else { continue };
         let Some(rest) = rest.strip_prefix("define ").map(str::trim_start) else { continue };

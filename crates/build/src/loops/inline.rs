@@ -179,7 +179,7 @@ fn definitions<'t>(text: &'t str, root: Node<'t>, name: &str, always: bool) -> V
 
 /// Returns true if a node of one of these kinds is around this one.
 fn within(node: Node<'_>, kinds: &[&str]) -> bool {
-    let mut around = std::iter::successors(node.parent(), |node| node.parent());
+    let mut around = std::iter::successors(node.parent(), Node::parent);
     around.any(|around| kinds.contains(&around.kind()))
 }
 

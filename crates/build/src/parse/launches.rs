@@ -211,7 +211,7 @@ impl<'a> Host<'a> {
     fn function(&self, node: Node<'a>) -> Function {
         let mut function = Function::default();
         if let Some(name) = function_name(node) {
-            function.name = last_name(self.str(name)).trim().to_owned();
+            last_name(self.str(name)).trim().clone_into(&mut function.name);
         }
         let template = node.parent().filter(|parent| parent.kind() == "template_declaration");
         let list = template.and_then(|template| template.child_by_field_name("parameters"));
