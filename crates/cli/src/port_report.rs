@@ -40,8 +40,8 @@ struct Outcome {
     stopped: Option<Stop>,
     /// True if we can make launchers for the file, at least for one backend.
     bound: bool,
-    /// Whether the file compiles, for each backend that we tried.
-    compiled: Vec<bool>,
+    /// Whether the file compiles, for each backend; `None` if we can make no launchers there.
+    compiled: Vec<Option<bool>>,
 }
 
 impl Outcome {
@@ -135,7 +135,7 @@ fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) 
         let read = kernels().check();
         let built = read.as_ref().map_err(Error::clone).and_then(|()| kernels().build().map(drop));
         bound |= read.is_ok();
-        compiled.push(built.is_ok());
+        compiled.push(read.is_ok().then_some(built.is_ok()));
         built.unwrap_or_else(&mut note);
     }
     if backends.is_empty() {
@@ -194,7 +194,8 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
         let shown = path.strip_prefix(&args.folder).unwrap_or(path).display().to_string();
         let mut cells = vec![shown, yes_or_no(*bound)];
         cells.extend(
-            (0..backends.len()).map(|at| compiled.get(at).map_or(String::new(), |&yes| yes_or_no(yes))),
+            (0..backends.len())
+                .map(|at| compiled.get(at).copied().flatten().map_or(String::new(), yes_or_no)),
         );
         cells.push(stopped.as_ref().map_or(String::new(), Stop::to_string));
         table.row(cells);
@@ -212,7 +213,7 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
     let waits = |outcome: &&Outcome| outcome.stopped.as_ref().is_some_and(Stop::is_a_choice);
     sum("bound once build.rs instantiates".to_owned(), outcomes.iter().filter(waits).count());
     for (at, backend) in backends.iter().enumerate() {
-        let compiles = |outcome: &&Outcome| outcome.compiled.get(at) == Some(&true);
+        let compiles = |outcome: &&Outcome| outcome.compiled.get(at) == Some(&Some(true));
         sum(format!("compile for {}", backend.name()), outcomes.iter().filter(compiles).count());
     }
     let mut often: Vec<_> = obstacles.into_iter().collect();

@@ -26,6 +26,8 @@ fn folder() -> tempfile::TempDir {
         ("deep/another.cu", TEMPLATE),
         ("broken.cu", BROKEN),
         ("host.cu", "int main() {}\n"),
+        ("in_header.cu", "#include \"kernels.cuh\"\n"),
+        ("kernels.cuh", GOOD),
         ("notes.txt", GOOD),
     ] {
         fs::write(folder.path().join(name), text).unwrap();
@@ -50,11 +52,11 @@ fn report_has_the_first_obstacle_of_each_file_and_sums() {
     assert_eq!(words("deep/template.hip")[1], "no", "{stdout}");
     assert!(stdout.contains("no          at 2:36: kernel `t` is a template"), "{stdout}");
     assert_eq!(words("kernel `…` is a template").last().unwrap(), "2", "{stdout}");
-    assert_eq!(words("with kernels"), ["with", "kernels", "4", "100", "%"], "{stdout}");
-    assert_eq!(words("bound"), ["bound", "2", "50", "%"], "{stdout}");
+    assert_eq!(words("with kernels"), ["with", "kernels", "5", "100", "%"], "{stdout}");
+    assert_eq!(words("bound"), ["bound", "3", "60", "%"], "{stdout}");
     let choice = words("bound once build.rs instantiates");
-    assert_eq!(choice[4..], ["2", "50", "%"], "{stdout}");
-    assert_eq!(words("compile for cpu"), ["compile", "for", "cpu", "1", "25", "%"], "{stdout}");
+    assert_eq!(choice[4..], ["2", "40", "%"], "{stdout}");
+    assert_eq!(words("compile for cpu"), ["compile", "for", "cpu", "2", "40", "%"], "{stdout}");
     assert!(stdout.ends_with("1 files without a kernel were left out\n"), "{stdout}");
     let left = fs::read_dir(folder.path().join("temporary")).unwrap().count();
     assert_eq!(left, 0, "no results stay behind");
@@ -77,5 +79,5 @@ fn folder_without_kernels_is_an_error() {
     let output = port_report(folder.path(), &[]);
     assert!(!output.status.success());
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("has a `__global__`"), "{stderr}");
+    assert!(stderr.contains("has a kernel"), "{stderr}");
 }

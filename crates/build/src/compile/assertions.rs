@@ -95,10 +95,9 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     }
     let file = quoted(file);
     // If the module is put together from several versions of the file, its places mean nothing in one of them.
-    let place = |offset: usize| if unit.versions.is_empty() {
-        unit.source.line_directive(offset, &file) + "\n"
-    } else {
-        String::new()
+    let place = |offset: usize| {
+        let directive = unit.versions.is_empty().then(|| unit.source.line_directive(offset, &file) + "\n");
+        directive.unwrap_or_default()
     };
     // Parameter types may come from the kernels' namespaces.
     let namespaces: BTreeSet<_> =

@@ -62,16 +62,20 @@ pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
     }
     let mut rest = text.as_bytes().to_vec();
     for range in left_out {
-        blank(&mut rest, template_line(text, range.start)..range.end);
+        blank(&mut rest, beginning(text, range.start)..range.end);
     }
     // We only replaced whole characters, byte by byte, with spaces.
     Ok(Some(String::from_utf8_lossy(&rest).into_owned()))
 }
 
-/// Returns where the declaration at an offset begins. If tree-sitter could not read what follows, it may have cut a
-/// template's `template <…>` from its function.
-fn template_line(text: &str, start: usize) -> usize {
+/// Returns where the declaration at an offset begins. The tree lacks words of ours before it, and if tree-sitter could not
+/// read what follows, it may have cut `template <…>` from a function.
+fn beginning(text: &str, start: usize) -> usize {
     let before = text[..start].trim_end();
+    let ours = ["GS_INLINE", "GS_GROUP"].into_iter().find_map(|word| before.strip_suffix(word));
+    if let Some(rest) = ours.filter(|rest| !rest.ends_with(is_word)) {
+        return beginning(text, rest.len());
+    }
     let line = before.strip_suffix('>').and_then(|_| before.rfind("template"));
     line.filter(|&at| {
         let list = before[at + "template".len()..].trim_start();
@@ -338,6 +342,13 @@ namespace host {
         assert_eq!(rest(text), "__global__ void run(int* x) { *x = 1; }");
         let text = "void run(int* x, int n);\n__global__ void run(int* x) { *x = 1; }\n";
         assert_eq!(rest(text), "__global__ void run(int* x) { *x = 1; }", "a declaration");
+    }
+
+    #[test]
+    fn words_before_a_declaration_go_with_it() {
+        let text = "GS_INLINE float unused(float x) { return x; }\ntemplate <class T>\nGS_INLINE T gone(T x) { return x; }\n\
+            __global__ void k(int* x) { *x = 1; }\n";
+        assert_eq!(rest(text), "__global__ void k(int* x) { *x = 1; }");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::signature::Argument;
 /// Returns the names of all functions to compile.
 fn keys(text: &str, script: &[&str]) -> Vec<String> {
     let script: Vec<String> = script.iter().map(|&instance| instance.to_owned()).collect();
-    let script = Script { defines: &[], instances: &script };
+    let script = Script { instances: &script, ..Script::default() };
     let module = parse(&SourceFile::new("k.cu", text), &[], script).unwrap_or_else(|e| panic!("{e}"));
     module.functions().map(|(kernel, instance)| kernel.key(instance)).collect()
 }

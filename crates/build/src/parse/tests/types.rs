@@ -280,7 +280,8 @@ fn macros_of_the_build_choose_types() {
                 extern \"C\" __global__ void k(real x[N]) {}";
     let defines = [("DOUBLE", None), ("N", Some("4"))].map(|(n, v)| (n.to_owned(), v.map(str::to_owned)));
     let module =
-        parse(&SourceFile::new("k.cu", text), &[], Script { defines: &defines, instances: &[] }).unwrap();
+        parse(&SourceFile::new("k.cu", text), &[], Script { defines: &defines, ..Script::default() })
+            .unwrap();
     assert_eq!(module.kernels[0].params[0].ty, pointer(Scalar::F64, true));
     assert!(module.assumed.is_empty());
     let text = text.replace("[N]", "[2]");
