@@ -189,11 +189,18 @@ __global__ void count_in_bins(const Bits* __restrict__ x, size_t n, const gs::u6
                               gs::u64 if_set, gs::u64 if_clear, gs::u64 minus_zero, gs::u64* __restrict__ counts,
                               unsigned int local) {
     extern __shared__ unsigned int local_counts[];
+    __shared__ gs::u32 bins_of_bytes[sizeof(Bits) == 1 ? 256 : 1];
     const Bins<Bits> by({(Bits)if_set, (Bits)if_clear}, minus_zero, edges, bins, kind, scale, doubt);
     n = live(n, count);
+    // The bin of each byte, because a thread looks at sixteen of them at once, and this is little code for each.
+    gs::u32* const of_byte = gs::shared_address(bins_of_bytes);
+    if (sizeof(Bits) == 1) {
+        GS_FOR_EACH_IN_BLOCK(byte, 256) of_byte[byte] = by.of((Bits)byte);
+        __syncthreads();
+    }
     if (local == 0) {
         GS_FOR_EACH_WIDE_IN(n, x, [=](Bits key) {
-            const gs::u32 bin = by.of(key);
+            const gs::u32 bin = sizeof(Bits) == 1 ? of_byte[(size_t)key % 256] : by.of(key);
             if (bin < bins) gs::atomic_add(&counts[bin], (gs::u64)1);
         });
         return;
@@ -203,7 +210,7 @@ __global__ void count_in_bins(const Bits* __restrict__ x, size_t n, const gs::u6
         GS_FOR_EACH_IN_BLOCK(b, bins) own[b] = 0;
         __syncthreads();
         GS_FOR_EACH_WIDE_IN(gs::smaller(n - first, most_at_once), x + first, [=](Bits key) {
-            const gs::u32 bin = by.of(key);
+            const gs::u32 bin = sizeof(Bits) == 1 ? of_byte[(size_t)key % 256] : by.of(key);
             if (bin < bins) gs::shared_add(&own[bin], 1u);
         });
         __syncthreads();

@@ -1,6 +1,6 @@
 //! Indices and offsets with 32 or 64 bits.
 
-use gpustream::{Plain, Result, View, ViewMut};
+use gpustream::{Plain, Result, View};
 
 use crate::order::sealed::Sealed;
 
@@ -10,23 +10,10 @@ impl Index for u32 {}
 impl Index for u64 {}
 
 /// Indices as kernels take them: the first if they have 32 bits, otherwise the second.
-type ByWidth<Short, Long> = (Option<Short>, Option<Long>);
+pub(crate) type ByWidth<Short, Long> = (Option<Short>, Option<Long>);
 
 /// Returns indices as kernels take them.
 #[track_caller]
 pub(crate) fn by_width<I: Index>(indices: View<'_, I>) -> Result<ByWidth<View<'_, u32>, View<'_, u64>>> {
     Ok(if size_of::<I>() == 4 { (Some(indices.cast()?), None) } else { (None, Some(indices.cast()?)) })
-}
-
-/// Like [`by_width`], for indices that are written.
-#[cfg(feature = "search")]
-#[track_caller]
-pub(crate) fn by_width_mut<I: Index>(
-    indices: ViewMut<'_, I>,
-) -> Result<ByWidth<ViewMut<'_, u32>, ViewMut<'_, u64>>> {
-    Ok(if size_of::<I>() == 4 {
-        (Some(indices.cast_mut()?), None)
-    } else {
-        (None, Some(indices.cast_mut()?))
-    })
 }

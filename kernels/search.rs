@@ -4,7 +4,7 @@ use gpustream::{AsViewMut, Buffer, Result, Stream, ViewMut};
 
 use crate::call::{mismatch, optional, optional_mut};
 use crate::counted::{Elements, Input};
-use crate::index::{Index, by_width_mut};
+use crate::index::{ByWidth, Index};
 use crate::order::{Key, Order, masks};
 
 mod bindings {
@@ -110,7 +110,7 @@ fn search<K: Searchable, I: Index>(
     }
     let kernels = stream.device().extension(Kernels::load)?;
     let [if_set, if_clear] = masks::<K>(Order::Ascending);
-    let (mut short, mut long) = by_width_mut(places)?;
+    let (mut short, mut long) = by_width(places)?;
     kernels.search(
         stream,
         &sorted.values.cast::<K::Bits>()?,
@@ -125,6 +125,12 @@ fn search<K: Searchable, I: Index>(
         optional_mut(short.as_mut()),
         optional_mut(long.as_mut()),
     )
+}
+
+/// Returns places as the kernel takes them.
+#[track_caller]
+fn by_width<I: Index>(places: ViewMut<'_, I>) -> Result<ByWidth<ViewMut<'_, u32>, ViewMut<'_, u64>>> {
+    Ok(if size_of::<I>() == 4 { (Some(places.cast_mut()?), None) } else { (None, Some(places.cast_mut()?)) })
 }
 
 impl Search for Stream {
