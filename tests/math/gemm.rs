@@ -46,8 +46,8 @@ struct Place {
 impl Place {
     /// Returns one of several layouts for a matrix.
     fn of(rows: usize, columns: usize, kind: usize) -> Self {
-        let order = if kind % 2 == 0 { Order::RowMajor } else { Order::ColumnMajor };
-        let width = if kind % 2 == 0 { columns } else { rows };
+        let order = if kind.is_multiple_of(2) { Order::RowMajor } else { Order::ColumnMajor };
+        let width = if kind.is_multiple_of(2) { columns } else { rows };
         let (gap, offset) = [(0, 0), (3, 5), (16, 1)][kind / 2 % 3];
         Self { offset, rows, columns, leading: width + gap, order }
     }
@@ -346,11 +346,11 @@ fn large_products_use_all_tiles(device: &Device) -> Result<()> {
         // Few of them, so that the sums are exact in every type.
         for (values, seed) in [(&mut a, 7), (&mut b, 8)] {
             let mut random = Random(seed);
-            values.iter_mut().for_each(|value| {
+            for value in values.iter_mut() {
                 if random.below(4) > 0 {
                     *value = A::of(Complex::new(0.0, 0.0));
                 }
-            });
+            }
         }
         let (da, db, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.zeros::<C>(pc.len())?);
         let (ma, mb) = (da.slice(pa.offset..)?, db.slice(pb.offset..)?);
