@@ -83,7 +83,7 @@ fn shape(rank: usize, [planes, rows, columns]: [usize; 3]) -> FftShape {
 
 /// Returns the part of a transform that real numbers give.
 fn half_of(whole: &[C64], columns: usize) -> Vec<C64> {
-    whole.chunks_exact(columns).flat_map(|row| row[..columns / 2 + 1].to_vec()).collect()
+    whole.chunks_exact(columns).flat_map(|row| row[..=columns / 2].to_vec()).collect()
 }
 
 macro_rules! for_both {
@@ -182,12 +182,14 @@ fn spacings_are_followed(device: &Device) -> Result<()> {
         s.fft(&shape, Direction::Inverse, &dx, &mut dy)?;
         let places = || (0..60).map(|at| (at / 20, at / 5 % 4, at % 5));
         let got = s.download(&dy)?;
-        let mut is_written = vec![false; 200];
+        let mut is_written = [false; 200];
         for b in 0..batch {
             let from: Vec<_> =
                 places().map(|(z, y, x_)| x[b * 300 + ((z * 6 + y) * 7 + x_) * 2].wide()).collect();
             let to = places().map(|(z, y, x_)| b * 100 + (z * 5 + y) * 6 + x_).collect::<Vec<_>>();
-            to.iter().for_each(|at| is_written[*at] = true);
+            for at in &to {
+                is_written[*at] = true;
+            }
             let want = reference(&from, lens, Direction::Inverse);
             close(to.iter().map(|at| got[*at]), &want, 60, "boxes");
         }
@@ -298,7 +300,7 @@ fn transforms_are_ordered_with_other_streams(device: &Device) -> Result<()> {
         s.fill(&mut x, value)?;
         other.fft(&shape, Direction::Forward, &x, &mut y)?;
         let got = s.download(&y)?;
-        let want = |at: usize| if at % 256 == 0 { value * 256.0 } else { Complex::new(0.0, 0.0) };
+        let want = |at: usize| if at.is_multiple_of(256) { value * 256.0 } else { Complex::new(0.0, 0.0) };
         assert!((0..1024).all(|at| (got[at] - want(at)).norm() < 1e-2), "round {round}");
     }
     Ok(())
@@ -372,7 +374,7 @@ fn forgotten_plans_live_until_their_work_is_done(device: &Device) -> Result<()> 
         other.prepare_fft::<f32>(&FftShape::new_1d(n))?;
     }
     graph.launch(&s)?;
-    let want = |at: usize| Complex::new(if at % 64 == 0 { 64.0 } else { 0.0 }, 0.0);
+    let want = |at: usize| Complex::new(if at.is_multiple_of(64) { 64.0 } else { 0.0 }, 0.0);
     for got in [s.download(&y)?, s.download(&z)?] {
         assert!(got.iter().enumerate().all(|(at, got)| *got == want(at)));
     }
@@ -420,7 +422,9 @@ fn large_transforms_use_all_workers(device: &Device) -> Result<()> {
     let (dx, mut dy) = (s.upload(&x)?, s.alloc(n)?);
     s.fft(&shape, Direction::Forward, &dx, &mut dy)?;
     let mut want = vec![C64::new(0.0, 0.0); n];
-    peaks.iter().for_each(|(p, q)| want[p * 300 + q] += n as f64);
+    for (p, q) in &peaks {
+        want[p * 300 + q] += n as f64;
+    }
     close(s.download(&dy)?, &want, n, "waves");
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::numbers::{Value, fractions, whole};
 tests! {
     Warps: products_are_exact_for_whole_numbers, products_of_fractions_keep_the_bound, batches_multiply_in_pairs,
         empty_products_write_what_they_must, nan_goes_where_it_must, scalars_can_be_on_the_device,
-        large_products_use_all_tiles;
+        large_products_use_all_tiles, large_sums_of_i8_are_exact;
     Plain: products_are_ordered_with_kernels, captures_and_steps_give_the_same_bits, short_ways_stay_close,
         matrices_that_do_not_fit_are_refused, work_outlives_its_handles;
 }
@@ -46,8 +46,8 @@ struct Place {
 impl Place {
     /// Returns one of several layouts for a matrix.
     fn of(rows: usize, columns: usize, kind: usize) -> Self {
-        let order = if kind % 2 == 0 { Order::RowMajor } else { Order::ColumnMajor };
-        let width = if kind % 2 == 0 { columns } else { rows };
+        let order = if kind.is_multiple_of(2) { Order::RowMajor } else { Order::ColumnMajor };
+        let width = if kind.is_multiple_of(2) { columns } else { rows };
         let (gap, offset) = [(0, 0), (3, 5), (16, 1)][kind / 2 % 3];
         Self { offset, rows, columns, leading: width + gap, order }
     }
@@ -346,11 +346,11 @@ fn large_products_use_all_tiles(device: &Device) -> Result<()> {
         // Few of them, so that the sums are exact in every type.
         for (values, seed) in [(&mut a, 7), (&mut b, 8)] {
             let mut random = Random(seed);
-            values.iter_mut().for_each(|value| {
+            for value in values.iter_mut() {
                 if random.below(4) > 0 {
                     *value = A::of(Complex::new(0.0, 0.0));
                 }
-            });
+            }
         }
         let (da, db, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.zeros::<C>(pc.len())?);
         let (ma, mb) = (da.slice(pa.offset..)?, db.slice(pb.offset..)?);
@@ -371,6 +371,21 @@ fn large_products_use_all_tiles(device: &Device) -> Result<()> {
     }
     let s = &device.stream()?;
     for_all_types!(of(s))
+}
+
+/// The largest products, far more of them than `f32` could add up exactly.
+fn large_sums_of_i8_are_exact(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    for [m, n, k] in [[3, 5, 3001], [8, 4, 4096]] {
+        let a: Vec<i8> = (0..m * k).map(|at: usize| if at.is_multiple_of(7) { 127 } else { -128 }).collect();
+        let b: Vec<i8> = (0..k * n).map(|at: usize| if at.is_multiple_of(5) { 126 } else { -128 }).collect();
+        let (da, db, mut c) = (s.upload(&a)?, s.upload(&b)?, s.alloc::<i32>(m * n)?);
+        s.gemm(MatrixView::new(&da, m, k)?, MatrixView::new(&db, k, n)?, MatrixViewMut::new(&mut c, m, n)?)?;
+        let product = |i: usize, j: usize, l: usize| i32::from(a[i * k + l]) * i32::from(b[l * n + j]);
+        let want: Vec<i32> = (0..m * n).map(|at| (0..k).map(|l| product(at / n, at % n, l)).sum()).collect();
+        assert_eq!(s.download(&c)?, want, "{m}×{n}×{k}");
+    }
+    Ok(())
 }
 
 fn products_are_ordered_with_kernels(device: &Device) -> Result<()> {

@@ -43,8 +43,8 @@ struct Host<T> {
 
 impl<T: Value> Host<T> {
     fn new(rows: usize, columns: usize, kind: usize, values: fn(usize, u64) -> Vec<T>, seed: u64) -> Self {
-        let order = if kind % 2 == 0 { Order::RowMajor } else { Order::ColumnMajor };
-        let (lines, width) = if kind % 2 == 0 { (rows, columns) } else { (columns, rows) };
+        let order = if kind.is_multiple_of(2) { Order::RowMajor } else { Order::ColumnMajor };
+        let (lines, width) = if kind.is_multiple_of(2) { (rows, columns) } else { (columns, rows) };
         let leading = width + kind / 2 * 3;
         let layout = Layout::new(rows, columns).order(order).leading(leading);
         Self { values: values(lines * leading + 5, seed), layout, order, leading }

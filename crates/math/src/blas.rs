@@ -1,4 +1,4 @@
-//! Matrix products: cuBLAS, hipBLAS, or the crate `gemm` on the CPU device.
+//! Matrices and vectors: cuBLAS, hipBLAS, or the crate `gemm` and plain loops on the CPU device.
 
 mod call;
 mod cpu;
