@@ -387,9 +387,9 @@ pub mod codegen {
     /// # Errors
     /// [`ErrorKind::KernelNotFound`] if the device's image has no such kernel.
     #[track_caller]
-    pub fn compiled<'k>(kernel: &'k Option<Kernel>, name: &'static str, targets: &str) -> Result<&'k Kernel> {
+    pub fn compiled<'k>(kernel: Option<&'k Kernel>, name: &'static str, targets: &str) -> Result<&'k Kernel> {
         named(call_site(name), || {
-            kernel.as_ref().ok_or_else(|| {
+            kernel.ok_or_else(|| {
                 let has = if targets.is_empty() { "no target" } else { targets };
                 let message = format!(
                     "kernel `{name}` is not in the image for this device, because an `#if` of its file leaves it out \

@@ -161,7 +161,7 @@ pub(super) fn loaded(kernel: &Kernel) -> String {
     match &kernel.targets {
         None => loaded,
         Some(targets) => format!(
-            "(*__gpustream::codegen::compiled(&{loaded}, {:?}, {:?})?)",
+            "(*__gpustream::codegen::compiled({loaded}.as_ref(), {:?}, {:?})?)",
             kernel.name,
             targets.join(", ")
         ),
