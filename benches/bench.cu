@@ -69,7 +69,7 @@ extern "C" __global__ void one_round(unsigned* left, volatile unsigned* go_on) {
 /// The same with CUDA's own condition, for a graph that a C programmer writes. Does nothing elsewhere.
 /// requires: 1 <= len(left)
 extern "C" __global__ void one_round_of_graph(unsigned* left, unsigned long long condition) {
-#if defined(__CUDACC__) && !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12040
+#if defined(GS_CUDA) && !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12040
     cudaGraphSetConditional(condition, --*left != 0);
 #endif
 }
