@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     gpustream_build::Kernels::new()
         .file("bench.cu")
         .file("meetings.cu")
+        .allow_stacks()
         .build()
         .unwrap_or_else(|error| error.exit());
     let library = PathBuf::from(env::var("OUT_DIR")?).join("libcub.so");

@@ -11,6 +11,8 @@ fn main() {
             "overlap.cu",
             "poisson/poisson.cu",
         ])
+        // Reductions of blocks meet in the device header.
+        .allow_stacks()
         .build()
         .unwrap_or_else(|error| error.exit());
 }

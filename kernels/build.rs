@@ -28,5 +28,6 @@ fn main() {
     if files.is_empty() {
         return;
     }
-    gpustream_build::Kernels::new().files(files).build().unwrap_or_else(|error| error.exit());
+    // Kernels with blocks of many threads are for GPUs, and the CPU has others.
+    gpustream_build::Kernels::new().files(files).allow_stacks().build().unwrap_or_else(|error| error.exit());
 }

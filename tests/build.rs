@@ -2,6 +2,7 @@
 
 fn main() {
     let kernels = gpustream_build::Kernels::new()
+        .allow_stacks()
         .files(
             [
                 "args",
