@@ -107,10 +107,7 @@ template <class K, class T>
 using RunTile = Tile<run_packs, 16 / larger(sizeof(K), sizeof(T))>;
 
 // How many blocks a multiprocessor should have at once: as many as there are registers for.
-template <class K, class T>
-constexpr int blocks_of_runs() {
-    return sizeof(K) + sizeof(T) <= 8 ? 4 : 3;
-}
+constexpr int blocks_of_runs(int bytes_of_a_pair) { return bytes_of_a_pair <= 8 ? 4 : 3; }
 
 template <class Heads, class K, class T, class Op>
 GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, const RunsTo<K, T>& to,
@@ -272,7 +269,7 @@ GS_INLINE void runs_in_shares(int step, const K* keys, const T* x, size_t n, boo
 ///           block.x == 256, block.y == 1, block.z == 1
 /// optional: count, running, run_keys, totals, runs, state
 template <class K, class T>
-__global__ void __launch_bounds__(256, blocks_of_runs<K, T>()) sum_runs(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive,
+__global__ void __launch_bounds__(256, blocks_of_runs(sizeof(K) + sizeof(T))) sum_runs(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive,
                                                 T* running, K* run_keys, T* totals, gs::u64* runs, gs::u64* state,
                                                 size_t tiles) {
     const RunsTo<K, T> to{running, run_keys, totals, runs};
@@ -286,7 +283,7 @@ __global__ void __launch_bounds__(256, blocks_of_runs<K, T>()) sum_runs(const K*
 ///           block.x == 256, block.y == 1, block.z == 1
 /// optional: count, run_keys, totals, runs, state
 template <class K, class T>
-__global__ void __launch_bounds__(256, blocks_of_runs<K, T>()) extreme_of_runs(const K* keys, const T* x, size_t n, const gs::u64* count,
+__global__ void __launch_bounds__(256, blocks_of_runs(sizeof(K) + sizeof(T))) extreme_of_runs(const K* keys, const T* x, size_t n, const gs::u64* count,
                                                        gs::u64 if_set, gs::u64 if_clear, K* run_keys, T* totals,
                                                        gs::u64* runs, gs::u64* state, size_t tiles) {
     const RunsTo<K, T> to{nullptr, run_keys, totals, runs};
@@ -340,7 +337,7 @@ extern "C" __global__ void mark_segments(const gs::u32* offsets, const gs::u64* 
 ///           block.x == 256, block.y == 1, block.z == 1
 /// optional: state
 template <class T>
-__global__ void __launch_bounds__(256, blocks_of_runs<unsigned char, T>()) sum_marked(const unsigned char* marks, const T* x, size_t n, bool exclusive, T* running,
+__global__ void __launch_bounds__(256, blocks_of_runs(1 + sizeof(T))) sum_marked(const unsigned char* marks, const T* x, size_t n, bool exclusive, T* running,
                                                   gs::u64* state, size_t tiles) {
     const RunsTo<unsigned char, T> to{running, nullptr, nullptr, nullptr};
     runs_in_tile<Marked>(marks, x, n, nullptr, exclusive, to, state, tiles, RunSum<T>());
