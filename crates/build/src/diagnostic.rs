@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::names::places_of;
+
 /// The result of functions in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -87,16 +89,20 @@ impl SourceFile {
     /// Returns line and column, both counted from 1. Columns count characters.
     pub(crate) fn position(&self, offset: usize) -> (usize, usize) {
         let row = self.row(offset);
+        let start = self.start_of(row);
+        let column = self.text.get(start..offset).map_or(0, |s| s.chars().count()) + 1;
         let Some((file, line)) = self.of_row(row) else {
-            let column = self.text.get(self.start_of(row)..offset).map_or(0, |s| s.chars().count()) + 1;
             return (row + 1, column);
         };
-        // A macro may have made the text, so we look for the same text in the line.
         let written = file.lines.get(line - 1).map_or("", String::as_str);
+        if self.text[start..].lines().next() == Some(written) {
+            return (line, column);
+        }
+        // A macro may have made the text, so we look for the same word in the line.
         let end = self.text.get(offset..).map_or(offset, |rest| {
             offset + rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len()).max(1)
         });
-        let found = self.text.get(offset..end).and_then(|word| written.find(word));
+        let found = self.text.get(offset..end).and_then(|word| places_of(written, word).next());
         (line, found.map_or(0, |at| written[..at].chars().count()) + 1)
     }
 

@@ -65,6 +65,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let mut files = Vec::new();
     find(&args.folder, &mut files)?;
+    let none = || format!("no file in {} that ends with .cu or .hip has a kernel", args.folder.display());
+    if files.is_empty() {
+        bail!(none());
+    }
     files.sort();
     // If two reports run at once, each has its own folder. It must be new, because others may write there too.
     let out = std::env::temp_dir().join(format!("gpustream-port-report-{}", std::process::id()));
@@ -74,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let _ = fs::remove_dir_all(&out);
     outcomes.retain(Outcome::has_kernels);
     if outcomes.is_empty() {
-        bail!("no file in {} that ends with .cu or .hip has a kernel", args.folder.display());
+        bail!(none());
     }
     let others = files.len() - outcomes.len();
     print!("{}", report(args, &backends, &outcomes));
