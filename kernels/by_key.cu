@@ -106,8 +106,14 @@ constexpr int run_packs = 4;
 template <class K, class T>
 using RunTile = Tile<run_packs, 16 / larger(sizeof(K), sizeof(T))>;
 
-// How many blocks a multiprocessor should have at once: as many as there are registers for.
-constexpr int blocks_of_runs(int bytes_of_a_pair) { return bytes_of_a_pair <= 8 ? 4 : 3; }
+// How many blocks a multiprocessor should have at once: as many as there is room for in its registers, or its shared memory.
+constexpr int blocks_of_runs(int bytes_of_a_pair) {
+#if defined(GS_HIP)
+    return 2;
+#else
+    return bytes_of_a_pair <= 8 ? 4 : 3;
+#endif
+}
 
 template <class Heads, class K, class T, class Op>
 GS_INLINE void runs_in_tile(const K* keys, const T* x, size_t n, const gs::u64* count, bool exclusive, const RunsTo<K, T>& to,
