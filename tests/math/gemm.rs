@@ -114,10 +114,11 @@ where
     );
     let mut part = dc.slice_mut(pc.offset..)?;
     let mc = MatrixViewMut::with_layout(&mut part, pc.layout())?;
-    s.gemm_with(Gemm::new().alpha(scalar::<A::Scalar>(alpha)).beta(scalar::<A::Scalar>(beta)), ma, mb, mc)?;
-    let got = s.download(&dc)?;
     let what =
         || format!("{} to {}: {pa:?} {pb:?} {pc:?} {alpha} {beta}", type_name::<A>(), type_name::<C>());
+    let options = Gemm::new().alpha(scalar::<A::Scalar>(alpha)).beta(scalar::<A::Scalar>(beta));
+    s.gemm_with(options, ma, mb, mc).unwrap_or_else(|error| panic!("{}: {error}", what()));
+    let got = s.download(&dc)?;
     let mut inside = vec![false; c.len()];
     for i in 0..pc.rows {
         for j in 0..pc.columns {
