@@ -112,7 +112,7 @@ fn a_library_is_not_opened_in_a_capture() {
     });
 }
 
-/// cuBLAS refuses `i8` unless all sizes are multiples of 4.
+/// We pad sizes of `i8` to multiples of 16 for cuBLAS.
 #[test]
 fn odd_products_of_i8_are_padded_for_cublas() {
     on_both(|fake, recorder, _, [s, _]| {
@@ -129,7 +129,7 @@ fn odd_products_of_i8_are_padded_for_cublas() {
         let product = calls.iter().find(|call| call.name.contains("GemmStridedBatchedEx")).unwrap();
         let size = ["m", "n", "k", "batch"].map(|name| product.arg(name));
         // The library sees the transposed product.
-        assert_eq!(size, if fake.name == "cuda" { [8, 8, 4, 2] } else { [7, 5, 3, 2] });
+        assert_eq!(size, if fake.name == "cuda" { [16, 16, 16, 2] } else { [7, 5, 3, 2] });
         if fake.name == "cuda" {
             let one = 1.0f32.to_bits() as i32;
             let want: Vec<_> = (0..90).map(|at| if at % 9 < 7 { one } else { -1 }).collect();
