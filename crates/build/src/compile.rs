@@ -26,6 +26,7 @@ use crate::headers::{vendor, write_if_changed};
 use crate::report::KernelReport;
 use crate::signature::Module;
 use crate::tables::symbols::find_variable;
+use crate::toolchain::CHECKED;
 use crate::unit::Unit;
 
 /// Settings that all compilations of a build share.
@@ -153,8 +154,7 @@ impl Output {
             report.compile_time = time;
         }
         let warnings = if time.is_some() { warnings } else { String::new() };
-        let is_reported =
-            |target: &&String| !target.ends_with(cpu::CHECKED) && !target.starts_with("compute_");
+        let is_reported = |target: &&String| !target.ends_with(CHECKED) && !target.starts_with("compute_");
         let compiled_for = image.targets.iter().filter(is_reported).cloned().collect();
         Self { image, compiled_for, reports, compile_time: time, warnings, dependencies, writable }
     }

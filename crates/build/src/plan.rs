@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use gpustream_hal::cpu_level;
 
 use crate::backend::Backend;
-use crate::compile::cpu::CHECKED;
 use crate::diagnostic::{Error, Result};
-use crate::toolchain::{CxxCompiler, HipCompiler, Nvcc};
+use crate::toolchain::{CHECKED, CxxCompiler, HipCompiler, Nvcc};
 use crate::unit::Unit;
 
 /// The backends to compile for: a comma-separated list, or `none`. Replaces the default.

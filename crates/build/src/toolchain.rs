@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fmt, io};
 
+pub(crate) use cxx::CHECKED;
 pub use cxx::CxxCompiler;
 pub(crate) use hip::base_target;
 pub use hip::{HipCompiler, HipKind};

@@ -15,7 +15,7 @@ use crate::headers::write_if_changed;
 use crate::loops::{self, Form, Lines, Loops, Refusal};
 use crate::report::{KernelReport, Threads};
 use crate::signature::{Global, Instance, Kernel};
-use crate::toolchain::CxxCompiler;
+use crate::toolchain::{CHECKED, CxxCompiler};
 use crate::unit::Unit;
 
 /// These flags keep kernels vectorised. If any one of them is missing, the loop over a block's threads stays
@@ -44,9 +44,6 @@ const LINK: [&str; 8] = [
 /// How large a stack frame may be, in bytes, if a kernel runs as loops. The frame holds the variables of all
 /// threads of a block, and the limit is what the backend's stack has for one thread's variables.
 const LARGEST_FRAME: &str = "-Werror=frame-larger-than=524288";
-
-/// What we append to the instruction level in the name of the image for checked mode.
-pub(crate) const CHECKED: &str = "-checked";
 
 pub(crate) fn compile(unit: &Unit, compiler: &CxxCompiler, level: &str, common: &Common) -> Result<Output> {
     let name = &unit.module.name;

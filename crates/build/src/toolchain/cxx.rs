@@ -25,6 +25,9 @@ pub struct CxxCompiler {
     tool: cc::Tool,
 }
 
+/// What we append to the instruction level in the name of the image for checked mode.
+pub(crate) const CHECKED: &str = "-checked";
+
 /// How a compiler spells instruction levels.
 #[derive(Clone, Copy, Debug)]
 enum Spelling {
