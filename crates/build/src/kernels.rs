@@ -398,7 +398,10 @@ impl Kernels {
 
 /// Writes the bindings of a file, once it is compiled.
 fn bind(unit: &Unit, outputs: Vec<Output>, common: &compile::Common, cargo: &mut Cargo) -> Result<BuiltFile> {
-    let unit = &unit.with_targets(&outputs);
+    let targets = outputs.iter().flat_map(|output| &output.compiled_for).map(String::as_str).collect();
+    let reports = outputs.iter().flat_map(|output| &output.reports);
+    let compiled: Vec<_> = reports.map(|report| (&*report.name, &*report.target)).collect();
+    let unit = &unit.with_targets(&targets, &compiled);
     let mut file = BuiltFile {
         path: unit.source.path.clone(),
         bindings: common.out_dir.join(format!("{}.rs", unit.module.name)),

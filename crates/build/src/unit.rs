@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::compile::Output;
 use crate::diagnostic::{Error, Result, SourceFile, quoted};
 use crate::headers::{self, Closure, Header};
 use crate::parse::{self, Script};
-use crate::report::KernelReport;
 use crate::signature::Module;
 
 /// Headers that come before the file on the CPU, because a macro in the file could change them.
@@ -144,19 +142,19 @@ impl Unit {
         self
     }
 
-    /// Returns the unit with what its outputs tell about each kernel: the targets that have it, if not all have it.
-    pub(crate) fn with_targets(&self, outputs: &[Output]) -> Self {
+    /// Returns the unit with the targets that have each kernel, if not all of them do. `compiled` is the names of kernels with their
+    /// targets, one for each instance.
+    pub(crate) fn with_targets(&self, targets: &BTreeSet<&str>, compiled: &[(&str, &str)]) -> Self {
         if self.versions.is_empty() {
             return self.clone();
         }
-        let targets: BTreeSet<_> = outputs.iter().flat_map(|output| &output.compiled_for).collect();
         let mut module = (*self.module).clone();
         for kernel in &mut module.kernels {
-            let has = |target: &&&String| {
-                let is = |report: &&KernelReport| report.name == kernel.name && report.target == ***target;
-                outputs.iter().flat_map(|output| &output.reports).filter(is).count() == kernel.instances.len()
+            let has = |target: &&&str| {
+                let is = |one: &&(&str, &str)| **one == (&*kernel.name, **target);
+                compiled.iter().filter(is).count() == kernel.instances.len()
             };
-            let with: Vec<String> = targets.iter().filter(has).map(|target| (*target).clone()).collect();
+            let with: Vec<String> = targets.iter().filter(has).map(|&target| target.to_owned()).collect();
             kernel.targets = (with.len() < targets.len()).then_some(with);
         }
         Self { module: Arc::new(module), ..self.clone() }
