@@ -28,7 +28,7 @@ pub(crate) fn prepare(device: &Device) -> Result<()> {
 /// Matrix routines on a stream.
 ///
 /// A call enqueues its work and returns. You can make it in a capture or a replayed step, if the library is open by then (see
-/// [`prepare`](crate::prepare)). On the CPU device, a call in a replayed step ends one of its segments.
+/// [`prepare`](crate::prepare())). On the CPU device, a call in a replayed step ends one of its segments.
 pub trait Blas {
     /// Computes `c = a b`. Does not block.
     ///

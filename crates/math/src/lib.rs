@@ -18,7 +18,7 @@
 //!
 //! You set nothing up. A call enqueues its work like a launch and returns: in the stream's order, after all work that its
 //! memory needs, in captures and replayed steps too. The vendor's library is opened when a device first needs it, and we keep one
-//! handle for each device. Opening takes a moment and cannot be captured, so call [`prepare`] before your first capture.
+//! handle for each device. Opening takes a moment and cannot be captured, so call [`prepare`](prepare()) before your first capture.
 //!
 //! **First calls may wait.** On CUDA, a library loads its kernels when it first needs them, and the driver may let that wait for
 //! all kernels that run on the device. If such a kernel in turn waits for your thread, both wait forever. So make one call of each
