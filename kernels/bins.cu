@@ -3,6 +3,7 @@
 // Bins are given by their edges, which we compare by rank (`order.cuh`), so that one instance of a kernel serves all types of a width. -0
 // counts as 0. The last bin contains its upper edge. Even bins have edges too, but we compute a bin and look at the edges only if the
 // element is so close to one that rounding could decide.
+#include "count_bins.cuh"
 #include "counted.cuh"
 #include "numbers.cuh"
 #include "order.cuh"
@@ -137,9 +138,6 @@ GS_INLINE gs::u64 weight(T x, gs::u64 top) {
     return ((gs::u64)x ^ top) - top;
 }
 
-// A block's counters have 32 bits, so we add them to the result before they can overflow.
-constexpr size_t most_at_once = (size_t)1 << 31;
-
 }  // namespace
 
 /// edges[b] = rank of the smallest key that is not below low + b * step. The first and the last edge have the given ranks.
@@ -198,27 +196,15 @@ __global__ void count_in_bins(const Bits* __restrict__ x, size_t n, const gs::u6
         GS_FOR_EACH_IN_BLOCK(byte, 256) of_byte[byte] = by.of((Bits)byte);
         __syncthreads();
     }
+    const auto bin_of = [=](Bits key) { return sizeof(Bits) == 1 ? of_byte[(size_t)key % 256] : by.of(key); };
     if (local == 0) {
         GS_FOR_EACH_WIDE_IN(n, x, [=](Bits key) {
-            const gs::u32 bin = sizeof(Bits) == 1 ? of_byte[(size_t)key % 256] : by.of(key);
+            const gs::u32 bin = bin_of(key);
             if (bin < bins) gs::atomic_add(&counts[bin], (gs::u64)1);
         });
         return;
     }
-    unsigned int* const own = gs::shared_address(local_counts);
-    for (size_t first = 0; first < n; first += most_at_once) {
-        GS_FOR_EACH_IN_BLOCK(b, bins) own[b] = 0;
-        __syncthreads();
-        GS_FOR_EACH_WIDE_IN(gs::smaller(n - first, most_at_once), x + first, [=](Bits key) {
-            const gs::u32 bin = sizeof(Bits) == 1 ? of_byte[(size_t)key % 256] : by.of(key);
-            if (bin < bins) gs::shared_add(&own[bin], 1u);
-        });
-        __syncthreads();
-        GS_FOR_EACH_IN_BLOCK(b, bins) {
-            if (own[b] != 0) gs::atomic_add(&counts[b], (gs::u64)own[b]);
-        }
-        __syncthreads();
-    }
+    count_bins(x, n, gs::shared_address(local_counts), counts, bins, bin_of);
 }
 
 /// numbers[i] = the bin that x[i] is in, or `bins` if it is in none or there is no such element.

@@ -41,17 +41,20 @@ impl Form {
 #[cold]
 #[track_caller]
 pub(crate) fn mismatch(label: &'static str, text: String) -> Error {
-    let call_site = CallSite { label, location: Location::caller() };
-    Error::new(ErrorKind::ArgumentMismatch, text).with_call_site(call_site)
+    refusal(ErrorKind::ArgumentMismatch, label, text)
 }
 
 /// Makes the error for an argument that has no meaning.
-#[cfg(any(feature = "transform", feature = "histogram"))]
 #[cold]
 #[track_caller]
 pub(crate) fn unusable(label: &'static str, text: impl Into<String>) -> Error {
-    let call_site = CallSite { label, location: Location::caller() };
-    Error::new(ErrorKind::InvalidArgument, text.into()).with_call_site(call_site)
+    refusal(ErrorKind::InvalidArgument, label, text.into())
+}
+
+#[cold]
+#[track_caller]
+fn refusal(kind: ErrorKind, label: &'static str, text: String) -> Error {
+    Error::new(kind, text).with_call_site(CallSite { label, location: Location::caller() })
 }
 
 /// Passes memory that may be missing to a launcher.

@@ -2,7 +2,6 @@
 
 use gpustream::Plain;
 use gpustream::half::{bf16, f16};
-#[cfg(any(feature = "select", feature = "transform"))]
 use std::ops::{Bound, RangeBounds};
 
 /// The direction of a sort.
@@ -89,7 +88,6 @@ pub(crate) fn masks<K: Key>(order: Order) -> [u64; 2] {
 }
 
 /// Returns the smallest and the largest rank in a range; if the range is empty, the smallest is larger.
-#[cfg(any(feature = "select", feature = "transform"))]
 pub(crate) fn ranks_in<T: Key>(range: impl RangeBounds<T>) -> [u64; 2] {
     const EMPTY: [u64; 2] = [1, 0];
     let most = u64::MAX >> (64 - 8 * size_of::<T>());

@@ -68,7 +68,6 @@ pub(crate) fn bits_of_nonzero<T: Ranked>() -> u64 {
 }
 
 /// Returns what a key's bits are, for kernels that need its value (`numbers.cuh`).
-#[cfg(any(feature = "search", feature = "histogram"))]
 pub(crate) fn kind<T: Ranked>() -> u32 {
     match (T::NUMBERS, T::MASKS[0]) {
         (u64::MAX, 0) => 0,
@@ -79,14 +78,12 @@ pub(crate) fn kind<T: Ranked>() -> u32 {
 }
 
 /// Returns the bits of a NaN, or 0 for integers.
-#[cfg(feature = "search")]
 pub(crate) fn nan<T: Ranked>() -> u64 {
     // One more bit than infinity has.
     if T::NUMBERS == u64::MAX { 0 } else { T::NUMBERS | T::NUMBERS >> 1 }
 }
 
 /// Returns the number that a key is, as `number_of` in `numbers.cuh` does.
-#[cfg(feature = "histogram")]
 pub(crate) fn number<T: Ranked>(key: &T) -> f64 {
     let bits = bytemuck::bytes_of(key).iter().rev().fold(0, |bits: u64, byte| bits << 8 | u64::from(*byte));
     match (kind::<T>(), size_of::<T>()) {

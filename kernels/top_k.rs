@@ -114,7 +114,7 @@ pub trait TopK {
     fn kth<T: Rankable>(&self, x: &(impl AsView<T> + ?Sized), k: usize, order: Order) -> Result<Buffer<T>>;
 }
 
-/// Element types that [`TopK`] takes: those of [`Key`](crate::Key).
+/// Element types that [`TopK`] takes: those of [`Key`].
 pub trait Rankable: Ranked<Bits: TopKernels> {}
 impl<T: Ranked<Bits: TopKernels>> Rankable for T {}
 

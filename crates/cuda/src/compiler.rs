@@ -8,13 +8,14 @@ use std::sync::OnceLock;
 use cudarc::nvrtc::sys as bindings;
 use gpustream_hal::compiler::{Compiler, RawProgram, SizedOutput};
 use gpustream_hal::driver::{Codes, Status};
+use gpustream_hal::folders::named_by;
 use gpustream_hal::library::{Library, Search, file_of};
-use gpustream_hal::{Compiled, Error, ErrorKind, Result, Source, environment, functions};
+use gpustream_hal::{Compiled, Error, ErrorKind, Result, Source, functions};
 
 use crate::api::prove;
 use crate::driver::found;
 use crate::error::{BACKEND, error};
-use crate::library::compiler_names;
+use crate::library::{TOOLKITS, compiler_names};
 
 #[allow(non_camel_case_types)] // NVRTC's own name.
 type nvrtcProgram = RawProgram;
@@ -206,12 +207,8 @@ fn open_builtins(library: Option<&Path>, major: c_int, minor: c_int) {
 
 /// Returns the folders with the toolkit's headers, because NVRTC brings only those of the language.
 fn include_folders(library: Option<&Path>) -> Vec<PathBuf> {
-    let mut candidates: Vec<PathBuf> = Vec::new();
-    for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
-        if let Some(root) = environment::trusted(variable) {
-            candidates.push(Path::new(&root).join("include"));
-        }
-    }
+    let mut candidates: Vec<PathBuf> =
+        named_by(&TOOLKITS).into_iter().map(|root| root.join("include")).collect();
     // If the library is …/lib64/libnvrtc.so, the headers are in …/include. The Python packages have a folder for each part.
     if let Some(root) = library.and_then(Path::parent).and_then(Path::parent) {
         candidates.push(root.join("include"));

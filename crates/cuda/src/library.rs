@@ -16,6 +16,9 @@ cfg_if! {
     }
 }
 
+/// The variables that name a toolkit's folder.
+pub(crate) const TOOLKITS: [&str; 3] = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"];
+
 /// Returns the major versions of CUDA to look for, the driver's first.
 fn majors(driver: u32) -> Vec<u32> {
     let others = [13, 12].into_iter().filter(|&major| major != driver);

@@ -71,6 +71,7 @@ pub mod event;
 pub mod export;
 mod fault;
 pub mod file_limit;
+pub mod folders;
 pub mod graph;
 mod handle;
 pub mod host_memory;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gpustream_hal::environment;
+use gpustream_hal::folders::named_by;
 
 use crate::version::Version;
 
@@ -53,8 +53,7 @@ fn installed(names: &[&str]) -> Vec<PathBuf> {
 
 /// Returns the folders that ROCm can be in: `ROCM_PATH`, `HIP_PATH`, the default.
 fn rocm_roots() -> Vec<PathBuf> {
-    let named = ["ROCM_PATH", "HIP_PATH"].into_iter().filter_map(environment::trusted);
-    let mut roots: Vec<PathBuf> = named.map(PathBuf::from).collect();
+    let mut roots = named_by(&["ROCM_PATH", "HIP_PATH"]);
     roots.push(PathBuf::from("/opt/rocm"));
     roots.dedup();
     roots

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gpustream::hal::environment;
+use gpustream::hal::folders::{beginning_with, named_by, of_python};
 use gpustream::hal::library::{Library, Search, file_of, symbol};
 use gpustream::{Error, Result};
 
@@ -169,49 +169,29 @@ impl VendorLibrary {
     }
 }
 
+/// The variables that name an active Python environment.
+const PYTHONS: [&str; 2] = ["VIRTUAL_ENV", "CONDA_PREFIX"];
+
 /// Returns the folders of the CUDA toolkits and of the Python packages from NVIDIA. `package` is what the package of this library
 /// calls its folder before CUDA 13, which has one folder for all.
-pub(crate) fn cuda_folders(package: &str) -> Vec<PathBuf> {
-    let named = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(environment::trusted);
-    let toolkits = named.map(PathBuf::from).chain(["/usr/local/cuda".into(), "/opt/cuda".into()]);
-    let mut folders: Vec<PathBuf> = toolkits.map(|root| root.join("lib64")).collect();
+fn cuda_folders(package: &str) -> Vec<PathBuf> {
+    let lib = |root: PathBuf| root.join("lib64");
+    let named = named_by(&["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]);
+    let mut folders: Vec<PathBuf> =
+        named.into_iter().chain(["/usr/local/cuda".into(), "/opt/cuda".into()]).map(lib).collect();
     let own = format!("nvidia/{package}/lib");
-    folders.extend(python_folders(&["nvidia/cu13/lib", "nvidia/cu12/lib", &own]));
-    folders.extend(others("cuda-").into_iter().map(|root| root.join("lib64")));
+    folders.extend(of_python(&PYTHONS, &["nvidia/cu13/lib", "nvidia/cu12/lib", &own]));
+    folders.extend(beginning_with("cuda-", Path::new("/usr/local")).into_iter().map(lib));
     folders
 }
 
 /// Returns the folders of ROCm and of the Python packages from AMD.
-pub(crate) fn rocm_folders() -> Vec<PathBuf> {
-    let named = ["ROCM_PATH", "ROCM_HOME", "HIP_PATH"].into_iter().filter_map(environment::trusted);
-    let roots = named.map(PathBuf::from).chain(["/opt/rocm".into()]);
-    let mut folders: Vec<PathBuf> = roots.map(|root| root.join("lib")).collect();
-    folders.extend(python_folders(&["_rocm_sdk_libraries/lib", "_rocm_sdk_core/lib"]));
+fn rocm_folders() -> Vec<PathBuf> {
+    let named = named_by(&["ROCM_PATH", "ROCM_HOME", "HIP_PATH"]);
+    let mut folders: Vec<PathBuf> =
+        named.into_iter().chain(["/opt/rocm".into()]).map(|root| root.join("lib")).collect();
+    folders.extend(of_python(&PYTHONS, &["_rocm_sdk_libraries/lib", "_rocm_sdk_core/lib"]));
     folders
-}
-
-/// Returns folders in the packages of the active Python environment.
-fn python_folders(inside: &[&str]) -> Vec<PathBuf> {
-    let roots = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(environment::trusted);
-    let pythons = roots.flat_map(|root| entries(&Path::new(&root).join("lib")));
-    let packages = pythons.map(|python| python.join("site-packages"));
-    packages
-        .flat_map(|packages| inside.iter().map(move |folder| packages.join(folder)).collect::<Vec<_>>())
-        .collect()
-}
-
-/// Returns the toolkits beside each other in `/usr/local`, the newest first.
-fn others(prefix: &str) -> Vec<PathBuf> {
-    let mut found = entries(Path::new("/usr/local"));
-    found.retain(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)));
-    found.sort();
-    found.reverse();
-    found
-}
-
-/// Returns what is in a folder, or nothing if there is no such folder.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]

@@ -69,6 +69,16 @@ struct MatrixType<double> {
 
 GS_INLINE float to_float(tf32 x) { return x.value; }
 
+#if defined(GS_HIP)
+// Returns a lane's elements as the vector that AMD's builtins take.
+template <class To, class From>
+GS_INLINE To matrix_operand(const From* from) {
+    To to;
+    GS_MEMCPY_(&to, from, sizeof(To));
+    return to;
+}
+#endif
+
 // How the lanes share the matrices. A has `depth` columns, and B as many rows. Each function takes a lane and the number of one of
 // its elements. A lane's elements of A and B are neighbours in the direction of the depth, `run` at a time.
 //
@@ -216,33 +226,27 @@ struct MatrixLayout {
     }
 
 private:
-    template <class To, class From>
-    static GS_INLINE To as(const From* from) {
-        To to;
-        GS_MEMCPY_(&to, from, sizeof(To));
-        return to;
-    }
     static GS_INLINE Four product(Four c, const half* a, const half* b) {
         typedef _Float16 Operand __attribute__((ext_vector_type(4)));
-        return __builtin_amdgcn_mfma_f32_16x16x16f16(as<Operand>(a), as<Operand>(b), c, 0, 0, 0);
+        return __builtin_amdgcn_mfma_f32_16x16x16f16(matrix_operand<Operand>(a), matrix_operand<Operand>(b), c, 0, 0, 0);
     }
     static GS_INLINE Four product(Four c, const bfloat16* a, const bfloat16* b) {
         typedef short Operand __attribute__((ext_vector_type(4)));
-        return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(as<Operand>(a), as<Operand>(b), c, 0, 0, 0);
+        return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(matrix_operand<Operand>(a), matrix_operand<Operand>(b), c, 0, 0, 0);
     }
     static GS_INLINE Four product(Four c, const int8_t* a, const int8_t* b) {
 #if defined(__gfx942__)
-        return __builtin_amdgcn_mfma_i32_16x16x32_i8(as<long>(a), as<long>(b), c, 0, 0, 0);
+        return __builtin_amdgcn_mfma_i32_16x16x32_i8(matrix_operand<long>(a), matrix_operand<long>(b), c, 0, 0, 0);
 #else
         // Half of each lane's depth at a time: A and B agree on which.
-        c = __builtin_amdgcn_mfma_i32_16x16x16i8(as<int>(a), as<int>(b), c, 0, 0, 0);
-        return __builtin_amdgcn_mfma_i32_16x16x16i8(as<int>(a + 4), as<int>(b + 4), c, 0, 0, 0);
+        c = __builtin_amdgcn_mfma_i32_16x16x16i8(matrix_operand<int>(a), matrix_operand<int>(b), c, 0, 0, 0);
+        return __builtin_amdgcn_mfma_i32_16x16x16i8(matrix_operand<int>(a + 4), matrix_operand<int>(b + 4), c, 0, 0, 0);
 #endif
     }
     static GS_INLINE Four product(Four c, const tf32* a, const tf32* b) {
 #if defined(__gfx942__)
         typedef float Operand __attribute__((ext_vector_type(2)));
-        return __builtin_amdgcn_mfma_f32_16x16x8_xf32(as<Operand>(a), as<Operand>(b), c, 0, 0, 0);
+        return __builtin_amdgcn_mfma_f32_16x16x8_xf32(matrix_operand<Operand>(a), matrix_operand<Operand>(b), c, 0, 0, 0);
 #else
         c = __builtin_amdgcn_mfma_f32_16x16x4f32(a[0].value, b[0].value, c, 0, 0, 0);
         return __builtin_amdgcn_mfma_f32_16x16x4f32(a[1].value, b[1].value, c, 0, 0, 0);
@@ -291,12 +295,6 @@ struct WmmaLayout {
     }
 
 private:
-    template <class To, class From>
-    static GS_INLINE To as(const From* from) {
-        To to;
-        GS_MEMCPY_(&to, from, sizeof(To));
-        return to;
-    }
 #if defined(__GFX12__)
     typedef _Float16 Halves __attribute__((ext_vector_type(8)));
     typedef short Bfloats __attribute__((ext_vector_type(8)));
@@ -309,14 +307,14 @@ private:
 #define GS_WMMA_(types) __builtin_amdgcn_wmma_##types##_w32
 #endif
     static GS_INLINE Eight product(Eight c, const half* a, const half* b) {
-        return GS_WMMA_(f32_16x16x16_f16)(as<Halves>(a), as<Halves>(b), c);
+        return GS_WMMA_(f32_16x16x16_f16)(matrix_operand<Halves>(a), matrix_operand<Halves>(b), c);
     }
     static GS_INLINE Eight product(Eight c, const bfloat16* a, const bfloat16* b) {
-        return GS_WMMA_(f32_16x16x16_bf16)(as<Bfloats>(a), as<Bfloats>(b), c);
+        return GS_WMMA_(f32_16x16x16_bf16)(matrix_operand<Bfloats>(a), matrix_operand<Bfloats>(b), c);
     }
     static GS_INLINE Eight product(Eight c, const int8_t* a, const int8_t* b) {
-        c = GS_WMMA_(i32_16x16x16_iu8)(true, as<Bytes>(a), true, as<Bytes>(b), c, false);
-        return GS_WMMA_(i32_16x16x16_iu8)(true, as<Bytes>(a + sizeof(Bytes)), true, as<Bytes>(b + sizeof(Bytes)), c, false);
+        c = GS_WMMA_(i32_16x16x16_iu8)(true, matrix_operand<Bytes>(a), true, matrix_operand<Bytes>(b), c, false);
+        return GS_WMMA_(i32_16x16x16_iu8)(true, matrix_operand<Bytes>(a + sizeof(Bytes)), true, matrix_operand<Bytes>(b + sizeof(Bytes)), c, false);
     }
 #undef GS_WMMA_
 };

@@ -19,9 +19,12 @@ use crate::names::{is_word, last_name};
 const DEVICE: [&str; 4] = ["__global__", "__device__", "__constant__", "__managed__"];
 
 /// Prefixes of names in the vendors' host interfaces. A capital letter follows them.
-const HOST: [&str; 21] = [
-    "cuda", "hip", "cu", "cudnn", "nccl", "nvrtc", "hiprtc", "cublas", "hipblas", "rocblas", "cufft",
-    "curand", "cusolver", "cusparse", "npp", "nvtx", "gl", "glut", "glfw", "egl", "vk",
+const HOST: [&str; 3] = ["cuda", "hip", "cu"];
+
+/// The same of libraries.
+const LIBRARIES: [&str; 18] = [
+    "cudnn", "nccl", "nvrtc", "hiprtc", "cublas", "hipblas", "rocblas", "cufft", "curand", "cusolver",
+    "cusparse", "npp", "nvtx", "gl", "glut", "glfw", "egl", "vk",
 ];
 
 /// Returns the text of a file without what only host code needs. Lines and columns do not change. Returns
@@ -270,20 +273,16 @@ impl Items<'_> {
 /// Returns true if a header has host code that only a vendor's compiler can read with the libraries' own headers: a launch,
 /// or names of a library. The CPU knows the names of the run-time interface itself.
 pub(crate) fn has_host_code(text: &str) -> bool {
-    let of_library = |word: &str| {
-        let prefixes = HOST.iter().skip_while(|prefix| **prefix != "cudnn");
-        is_host_of(word, prefixes)
-    };
-    text.contains("<<<") || text.split(|c| !is_word(c)).any(of_library)
+    text.contains("<<<") || text.split(|c| !is_word(c)).any(|word| has_prefix(word, &LIBRARIES))
 }
 
 /// Returns true if the name belongs to a vendor's host interface.
 fn is_host(word: &str) -> bool {
-    is_host_of(word, HOST.iter())
+    has_prefix(word, &HOST) || has_prefix(word, &LIBRARIES)
 }
 
-fn is_host_of<'a>(word: &str, mut prefixes: impl Iterator<Item = &'a &'a str>) -> bool {
-    prefixes.any(|prefix| {
+fn has_prefix(word: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| {
         word.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
     })
 }

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use gpustream_hal::environment;
+use gpustream_hal::folders::{beginning_with, entries, named_by, of_python};
 
-use super::majors;
+use super::{TOOLKITS, majors};
 
 /// Returns the names that the driver may have: first those for the dynamic linker, then the folders that some
 /// distributions and container runtimes use without telling the linker.
@@ -30,10 +30,10 @@ pub(crate) fn driver_names() -> Vec<PathBuf> {
 /// driver's CUDA version. The driver may refuse code from a compiler with another major version, so that one comes last.
 pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
-    for root in named_toolkits() {
+    for root in named_by(&TOOLKITS) {
         folders.extend(["lib64", "lib"].map(|lib| root.join(lib)));
     }
-    folders.extend(python_packages(&["cu13/lib", "cu12/lib", "cuda_nvrtc/lib"]));
+    folders.extend(python_packages("cuda_nvrtc"));
     folders.push("/usr/local/cuda/lib64".into());
     folders.push("/opt/cuda/lib64".into());
     versioned("libnvrtc.so", driver_major, &folders)
@@ -41,16 +41,12 @@ pub(crate) fn compiler_names(driver_major: u32) -> Vec<PathBuf> {
 
 /// Returns the names of CUPTI, in the same order as NVRTC's, because a CUPTI that is newer than the driver refuses to work.
 pub(crate) fn cupti_names(driver_major: u32) -> Vec<PathBuf> {
-    let mut toolkits = named_toolkits();
+    let mut toolkits = named_by(&TOOLKITS);
     toolkits.extend(["/usr/local/cuda".into(), "/opt/cuda".into()]);
     // Each version has its own folder, the newest first.
-    let mut others = entries(Path::new("/usr/local"));
-    others
-        .retain(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cuda-")));
-    others.sort();
-    toolkits.extend(others.into_iter().rev());
+    toolkits.extend(beginning_with("cuda-", Path::new("/usr/local")));
     let mut folders = cupti_folders(&toolkits);
-    folders.extend(python_packages(&["cu13/lib", "cu12/lib", "cuda_cupti/lib"]));
+    folders.extend(python_packages("cuda_cupti"));
     versioned("libcupti.so", driver_major, &folders)
 }
 
@@ -64,25 +60,11 @@ fn cupti_folders(toolkits: &[PathBuf]) -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the toolkits that the environment names.
-fn named_toolkits() -> Vec<PathBuf> {
-    ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]
-        .iter()
-        .filter_map(|variable| environment::trusted(variable).map(PathBuf::from))
-        .collect()
-}
-
-/// Returns the folders of Python packages from NVIDIA inside an active virtual environment.
-fn python_packages(libs: &[&str]) -> Vec<PathBuf> {
-    let Some(root) = environment::trusted("VIRTUAL_ENV") else { return Vec::new() };
-    let pythons = entries(&Path::new(&root).join("lib"));
-    let packages = pythons.iter().map(|python| python.join("site-packages/nvidia"));
-    packages.flat_map(|nvidia| libs.iter().map(move |lib| nvidia.join(lib)).collect::<Vec<_>>()).collect()
-}
-
-/// Returns what is in a folder, or nothing if there is no such folder.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+/// Returns where NVIDIA's libraries are in the packages of an active virtual environment. Before CUDA 13 each library has a
+/// package.
+fn python_packages(package: &str) -> Vec<PathBuf> {
+    let own = format!("nvidia/{package}/lib");
+    of_python(&["VIRTUAL_ENV"], &["nvidia/cu13/lib", "nvidia/cu12/lib", &own])
 }
 
 /// Returns the names of each version of `file`: for the dynamic linker, then in `folders`. The plain name comes last, because it
