@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use conformance::executor::is_pending;
-use conformance::reactor_thread::ReactorThread;
+use conformance::library_threads::ReactorThread;
 use conformance::toolbox::Toolbox;
 use gpustream::{Device, ErrorKind, Result, Stream};
 use recorder::Recorder;

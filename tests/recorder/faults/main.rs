@@ -11,6 +11,7 @@ mod undone;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use conformance::library_threads::still_drops;
 use fake_cuda::codes;
 use gpustream::{ErrorKind, PoolPolicy, Result};
 use recorder::{Live, Recorder};
@@ -61,7 +62,8 @@ fn play(fake: &'static Fake, policy: PoolPolicy, scene: Scene, (code, kind, put_
     // the future is gone.
     let wait_until_gone = |before, allowed, what: &str| {
         let start = Instant::now();
-        while left(before, recorder.live()) > allowed {
+        // What is allowed to be left might also be something that is about to be dropped.
+        while left(before, recorder.live()) > allowed || still_drops() {
             let after = recorder.live();
             assert!(start.elapsed() < PATIENCE, "{what}: before {before:?}, after {after:?}");
             thread::yield_now();

@@ -1,4 +1,5 @@
-//! What the system reports about the reactor, the thread that polls events for futures.
+//! What the system reports about the library's threads: the reactor, which polls events for futures, and those that drop
+//! what belongs to you.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,11 +12,7 @@ impl ReactorThread {
     /// Returns the reactor, or `None` if no future has waited yet or if the system has no such list.
     #[must_use]
     pub fn find() -> Option<Self> {
-        let tasks = fs::read_dir("/proc/self/task").ok()?.flatten().map(|task| task.path());
-        let is_reactor = |task: &PathBuf| {
-            fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("gpustream-react"))
-        };
-        { tasks }.find(is_reactor).map(Self)
+        find("gpustream-reactor").map(Self)
     }
 
     /// Returns true if the thread sleeps until something wakes it, so it waits on a futex without a time limit. Returns
@@ -36,4 +33,20 @@ impl ReactorThread {
         let status = fs::read_to_string(self.0.join("status")).unwrap_or_default();
         status.lines().filter(|line| line.contains("ctxt_switches")).map(str::to_owned).collect()
     }
+}
+
+/// Returns true if the library still drops what belongs to you on a thread of its own. These threads end when there is nothing
+/// more to drop.
+#[must_use]
+pub fn still_drops() -> bool {
+    ["gpustream-drop", "gpustream-work", "gpustream-events"].into_iter().any(|name| find(name).is_some())
+}
+
+/// Returns the folder of a thread in `/proc/self/task`. The system lists the first 15 bytes of names there.
+fn find(name: &str) -> Option<PathBuf> {
+    let tasks = fs::read_dir("/proc/self/task").ok()?.flatten().map(|task| task.path());
+    let has_name = |task: &PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == &name[..name.len().min(15)])
+    };
+    { tasks }.find(has_name)
 }
