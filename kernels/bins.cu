@@ -11,14 +11,19 @@
 
 namespace {
 
-// A real number for the computation of even bins. Ranks of 64-bit keys need a double.
+// A real number for the computation of even bins. Ranks of 64-bit keys need a double. At `large`, these numbers are the integers, so
+// the bits of neighbours are neighbours.
 template <class Bits>
 struct RealOf {
     typedef float Type;
+    typedef gs::u32 RealBits;
+    static constexpr float large = 12582912;  // 1.5 * 2^23
 };
 template <>
 struct RealOf<gs::u64> {
     typedef double Type;
+    typedef gs::u64 RealBits;
+    static constexpr double large = 6755399441055744;  // 1.5 * 2^52
 };
 
 GS_INLINE float real_of(unsigned char, gs::u32) { return 0; }
@@ -31,18 +36,19 @@ GS_INLINE double real_of(gs::u64 key, gs::u32) { return gs::bit_cast<double>(key
 template <class Bits>
 struct Bins {
     typedef typename RealOf<Bits>::Type Real;
+    typedef typename RealOf<Bits>::RealBits RealBits;
     Order<Bits> order;
     Bits minus_zero;    // these bits count as 0
     const Bits* edges;  // the ranks of the edges; without them, bin b has the integer b
     gs::u32 bins;
     gs::u32 kind;
     Real scale;  // bins per unit; 0 if they are not even
-    Real doubt;  // how close to an edge, in bins, we do not trust `scale`
+    Real sure;   // how far from the middle of a bin, in bins, we trust `scale`
     Bits low_rank, high_rank;
     Real low;
 
-    GS_INLINE Bins(Order<Bits> order, gs::u64 minus_zero, const Bits* edges, gs::u32 bins, gs::u32 kind, double scale, double doubt)
-        : order(order), minus_zero((Bits)minus_zero), edges(edges), bins(bins), kind(kind), scale((Real)scale), doubt((Real)doubt) {
+    GS_INLINE Bins(Order<Bits> order, gs::u64 minus_zero, const Bits* edges, gs::u32 bins, gs::u32 kind, double scale, double sure)
+        : order(order), minus_zero((Bits)minus_zero), edges(edges), bins(bins), kind(kind), scale((Real)scale), sure((Real)sure) {
         low_rank = edges ? edges[0] : order.rank(0);
         high_rank = edges ? edges[bins] : (Bits)~(Bits)0;
         low = real_of(order.key(low_rank), kind);
@@ -51,20 +57,31 @@ struct Bins {
     GS_INLINE Bits rank(Bits key) const { return order.rank(key == minus_zero ? (Bits)0 : key); }
 
     // Returns the bin that a key is in, or the number of bins if it is in none, such as NaN.
-    GS_INLINE gs::u32 of(Bits key) const {
+    GS_INLINE gs::u32 of(Bits key) const { return scale != 0 ? of_even(key) : of_uneven(key); }
+
+    GS_INLINE gs::u32 of_even(Bits key) const {
+        const Real from_low = kind < kind_float ? (Real)(Bits)(order.rank(key) - low_rank) : real_of(key, kind) - low;
+        const Real from_first_middle = from_low * scale - (Real)0.5;
+        // The sum rounds it to an integer. This takes less time than a conversion.
+        constexpr Real large = RealOf<Bits>::large;
+        const Real sum = from_first_middle + large;
+        const Real from_middle = from_first_middle - (sum - large);
+        const RealBits bin = gs::bit_cast<RealBits>(sum) - gs::bit_cast<RealBits>(large);
+        if (bin < bins && from_middle < sure && from_middle > -sure) return (gs::u32)bin;
+        const Bits place = rank(key);
+        if (place < low_rank || place > high_rank) return bins;
+        if (place == high_rank) return bins - 1;
+        gs::u32 near = bin < bins ? (gs::u32)bin : from_first_middle < 0 ? 0 : bins - 1;
+        while (place < edges[near]) --near;
+        while (place >= edges[near + 1]) ++near;
+        return near;
+    }
+
+    GS_INLINE gs::u32 of_uneven(Bits key) const {
         const Bits place = rank(key);
         if (place < low_rank || place > high_rank) return bins;
         if (!edges) return (gs::u64)(Bits)(place - low_rank) < bins ? (gs::u32)(place - low_rank) : bins;
         if (place == high_rank) return bins - 1;
-        if (scale != 0) {
-            const Real from_low = kind < kind_float ? (Real)(Bits)(place - low_rank) : real_of(key, kind) - low;
-            const Real at = from_low * scale;
-            if (at < (Real)bins) {
-                const gs::u32 bin = (gs::u32)at;
-                const Real part = at - (Real)bin;
-                if (part > doubt && part < 1 - doubt) return bin;
-            }
-        }
         const Bits* const all = edges;
         return (gs::u32)first_not((size_t)bins + 1, [=](size_t at) { return all[at] <= place; }) - 1;
     }
@@ -176,35 +193,37 @@ __global__ void edge_ranks(const Bits* __restrict__ edges, Bits* __restrict__ ra
     GS_FOR_EACH(i, n) ranks[i] = order.rank(edges[i] == (Bits)minus_zero ? (Bits)0 : edges[i]);
 }
 
-/// counts[b] += number of elements in bin b. If `local` is 1, blocks have counters of their own in dynamic shared memory.
+/// counts[b] += number of elements in bin b. If `copies` is not 0, blocks have that many counters of each bin in dynamic shared memory, a
+/// power of two. Bytes always have counters of their own, because a block counts bytes and then looks for their bins.
 /// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
-/// requires: n <= len(x), 1 <= len(count), 1 <= bins, bins + 1 <= len(edges), bins <= len(counts), local <= 1,
-///           4 * bins * local <= shared
+/// requires: n <= len(x), 1 <= len(count), 1 <= bins, bins + 1 <= len(edges), bins <= len(counts),
+///           4 * bins * copies <= shared
 /// optional: count, edges
 template <class Bits>
 __global__ void count_in_bins(const Bits* __restrict__ x, size_t n, const gs::u64* __restrict__ count,
-                              const Bits* __restrict__ edges, unsigned int bins, unsigned int kind, double scale, double doubt,
+                              const Bits* __restrict__ edges, unsigned int bins, unsigned int kind, double scale, double sure,
                               gs::u64 if_set, gs::u64 if_clear, gs::u64 minus_zero, gs::u64* __restrict__ counts,
-                              unsigned int local) {
+                              unsigned int copies) {
     extern __shared__ unsigned int local_counts[];
-    __shared__ gs::u32 bins_of_bytes[sizeof(Bits) == 1 ? 256 : 1];
-    const Bins<Bits> by({(Bits)if_set, (Bits)if_clear}, minus_zero, edges, bins, kind, scale, doubt);
+    __shared__ gs::u32 counts_of_bytes[sizeof(Bits) == 1 ? byte_copies * 256 : 1];
+    const Bins<Bits> by({(Bits)if_set, (Bits)if_clear}, minus_zero, edges, bins, kind, scale, sure);
     n = live(n, count);
-    // The bin of each byte, because a thread looks at sixteen of them at once, and this is little code for each.
-    gs::u32* const of_byte = gs::shared_address(bins_of_bytes);
+    const auto add = [=](gs::u32 bin, gs::u32 more) {
+        if (bin < bins) gs::atomic_add(&counts[bin], (gs::u64)more);
+    };
     if (sizeof(Bits) == 1) {
-        GS_FOR_EACH_IN_BLOCK(byte, 256) of_byte[byte] = by.of((Bits)byte);
-        __syncthreads();
-    }
-    const auto bin_of = [=](Bits key) { return sizeof(Bits) == 1 ? of_byte[(size_t)key % 256] : by.of(key); };
-    if (local == 0) {
-        GS_FOR_EACH_WIDE_IN(n, x, [=](Bits key) {
-            const gs::u32 bin = bin_of(key);
-            if (bin < bins) gs::atomic_add(&counts[bin], (gs::u64)1);
-        });
+        count_bins(x, n, gs::shared_address(counts_of_bytes), byte_copies, 256, [](Bits key) { return (gs::u32)key; },
+                   [=](gs::u32 byte, gs::u32 more) { add(by.of((Bits)byte), more); });
         return;
     }
-    count_bins(x, n, gs::shared_address(local_counts), counts, bins, bin_of);
+    gs::u32* const local = gs::shared_address(local_counts);
+    if (copies == 0) {
+        GS_FOR_EACH_WIDE_IN(n, x, [=](Bits key) { add(by.of(key), 1); });
+    } else if (scale != 0) {
+        count_bins(x, n, local, copies, bins, [=](Bits key) { return by.of_even(key); }, add);
+    } else {
+        count_bins(x, n, local, copies, bins, [=](Bits key) { return by.of_uneven(key); }, add);
+    }
 }
 
 /// numbers[i] = the bin that x[i] is in, or `bins` if it is in none or there is no such element.
@@ -214,9 +233,9 @@ __global__ void count_in_bins(const Bits* __restrict__ x, size_t n, const gs::u6
 /// covers: n
 template <class Bits>
 __global__ void bin_numbers(const Bits* __restrict__ x, size_t n, const gs::u64* __restrict__ count,
-                            const Bits* __restrict__ edges, unsigned int bins, unsigned int kind, double scale, double doubt,
+                            const Bits* __restrict__ edges, unsigned int bins, unsigned int kind, double scale, double sure,
                             gs::u64 if_set, gs::u64 if_clear, gs::u64 minus_zero, gs::u32* __restrict__ numbers) {
-    const Bins<Bits> by({(Bits)if_set, (Bits)if_clear}, minus_zero, edges, bins, kind, scale, doubt);
+    const Bins<Bits> by({(Bits)if_set, (Bits)if_clear}, minus_zero, edges, bins, kind, scale, sure);
     const size_t there = live(n, count);
     GS_FOR_EACH(i, n) numbers[i] = i < there ? by.of(x[i]) : bins;
 }

@@ -16,6 +16,7 @@ fn main() {
                 "idioms",
                 "large",
                 "library",
+                "long",
                 "matrix_cores",
                 "meetings",
                 "own_words",

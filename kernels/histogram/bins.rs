@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use gpustream::{AsView, Buffer, Launch, Plain, Result, Stream, View};
 
-use crate::call::{filling, mismatch, optional, unusable};
+use crate::call::{Form, filling, mismatch, optional, unusable};
 use crate::counted::{Elements, Input};
 use crate::order::{Order, masks};
 use crate::rank::{Ranked, kind, number};
@@ -18,6 +18,9 @@ use bindings::Kernels;
 
 /// How many bytes of counters a block keeps in shared memory. With more, fewer blocks would fit on a multiprocessor.
 const LOCAL: usize = 32 << 10;
+
+/// How many bytes they may be if that is more than one counter for each bin. More would not make the kernel faster.
+const COPIES: usize = 8 << 10;
 
 /// The bins of a [`Histogram`].
 #[derive(Clone, Debug)]
@@ -196,8 +199,8 @@ struct Plan<T: Ranked> {
     edges: Option<Buffer<T::Bits>>,
     /// Bins per unit if they are even, otherwise 0.
     scale: f64,
-    /// How close to an edge, in bins, an element must be that we compare it with the edge itself.
-    doubt: f64,
+    /// How close to the middle of a bin, in bins, an element must be that we do not compare it with edges.
+    sure: f64,
     masks: [u64; 2],
     /// Bits that count as 0.
     minus_zero: u64,
@@ -221,7 +224,7 @@ impl<T: Binned> Plan<T> {
             bins: few,
             edges: None,
             scale: 0.0,
-            doubt: 0.0,
+            sure: 0.0,
             masks: masks::<T>(Order::Ascending),
             minus_zero: if is_float { 1 << (8 * size_of::<T>() - 1) } else { 0 },
         };
@@ -236,12 +239,15 @@ impl<T: Binned> Plan<T> {
                         format!("{few} bins from {low} to {high}: give two numbers, the smaller one first");
                     return Err(unusable("histogram", text));
                 }
-                plan.scale = f64::from(few) / (high - low);
-                // The distance from `low` and the product with the scale are rounded, in `f32` if the key has up to 32 bits. Edges are rounded
-                // in `f64`. A few such errors are far below this.
-                let computed = if size_of::<T>() == 8 { 2.0 } else { f64::from(1 << 30) };
+                // The distance from `low`, the scale, their product, and the distance from the middle are rounded, in `f32` if the key
+                // has up to 32 bits. Edges are rounded in `f64`. We take twice the sum of these errors.
+                let computed = if size_of::<T>() == 8 { 1.0 } else { f64::from(1 << 29) };
                 let rounding = computed + low.abs().max(high.abs()) / (high - low);
-                plan.doubt = f64::from(few) * rounding * (8.0 * f64::EPSILON);
+                plan.sure = 0.5 - f64::from(few) * rounding * (4.0 * f64::EPSILON);
+                // With very many bins most elements would be compared with edges that are not near.
+                if plan.sure > 0.25 {
+                    plan.scale = f64::from(few) / (high - low);
+                }
                 let mut edges = stream.alloc(count + 1)?;
                 kernels.even_edges(
                     stream,
@@ -276,12 +282,17 @@ impl<T: Binned> Plan<T> {
         Ok(plan)
     }
 
-    /// Returns a launch that shares `n` elements, with memory for blocks' own counters if it is little: then the second value is 1.
+    /// Returns a launch that shares `n` elements, and how many counters a block has for each bin in shared memory, up to `copies`: a power
+    /// of two, or 0 if the counters would be too large.
     #[track_caller]
-    fn launch(&self, stream: &Stream, n: usize, size: usize) -> Result<(Launch, u32)> {
+    fn launch(&self, stream: &Stream, n: usize, size: usize, copies: usize) -> Result<(Launch, u32)> {
         let (blocks, launch) = filling(stream, n)?;
         let bytes = self.bins as usize * size;
-        Ok(if bytes <= LOCAL { (launch(blocks).shared(bytes as u32), 1) } else { (launch(blocks), 0) })
+        let copies = match copies.min(COPIES / bytes) {
+            0 => usize::from(bytes <= LOCAL),
+            fit => 1 << fit.ilog2(),
+        };
+        Ok((launch(blocks).shared((bytes * copies) as u32), copies as u32))
     }
 
     /// Returns the bin that each element is in.
@@ -299,7 +310,7 @@ impl<T: Binned> Plan<T> {
             self.bins,
             kind::<T>(),
             self.scale,
-            self.doubt,
+            self.sure,
             if_set,
             if_clear,
             self.minus_zero,
@@ -343,7 +354,7 @@ fn weighted<T: Binned, W: Weight>(
         return stream.sum_segments(&sorted, &offsets);
     }
     let mut sums = stream.zeros::<W::Sum>(bins)?;
-    let (launch, local) = plan.launch(stream, n, 8)?;
+    let (launch, local) = plan.launch(stream, n, 8, 1)?;
     let top = bytemuck::cast_slice::<W::SeenSum, u8>(&[W::TOP])
         .iter()
         .rev()
@@ -369,7 +380,12 @@ impl Histogram for Stream {
         let plan = Plan::new(self, &kernels, bins)?;
         let mut counts = self.zeros(plan.bins as usize)?;
         let n = values.len();
-        let (launch, local) = plan.launch(self, n, 4)?;
+        // A warp's lanes meet in counters; a worker of the CPU is alone.
+        let most = match Form::of(self.device()) {
+            Form::Blocks => 16,
+            Form::Shares => 1,
+        };
+        let (launch, copies) = plan.launch(self, n, 4, most)?;
         let [if_set, if_clear] = plan.masks;
         kernels.count_in_bins(
             self,
@@ -381,12 +397,12 @@ impl Histogram for Stream {
             plan.bins,
             kind::<T>(),
             plan.scale,
-            plan.doubt,
+            plan.sure,
             if_set,
             if_clear,
             plan.minus_zero,
             &mut counts,
-            local,
+            copies,
         )?;
         Ok(counts)
     }

@@ -97,6 +97,11 @@ pub mod large {
     gpustream::include_kernels!("large");
 }
 
+/// Kernels that fill and check arrays with more elements than 32 bits can count.
+pub mod long {
+    gpustream::include_kernels!("long");
+}
+
 /// Kernels that print.
 pub mod printing {
     gpustream::include_kernels!("printing");

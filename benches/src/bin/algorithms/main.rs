@@ -285,8 +285,8 @@ impl Bench<'_> {
         )?;
         self.row(
             "histogram u8, 256 bins, all equal",
-            n,
-            n,
+            n / 256,
+            n / 256,
             |s| Ok(s.bincount(&sorted.cast::<u8>()?.slice(..n / 256)?, 256).map(drop)?),
             call!("cub_histogram_u8", address(sorted), to, n / 256),
         )?;
