@@ -1,6 +1,7 @@
 //! Matrices and vectors: cuBLAS, hipBLAS, or the crate `gemm` and plain loops on the CPU device.
 
 mod call;
+mod conjugate;
 mod cpu;
 mod cpu_routines;
 mod field;
@@ -33,7 +34,8 @@ pub trait Blas {
     /// Computes `c = a b`. Does not block.
     ///
     /// For `f16` and `bf16` the sums are in `f32`, and `c` can have elements of either type. `i8` gives `i32`, whose sums wrap
-    /// around. If the matrices are batches, the product is that of each pair; an input with one matrix is the same for all.
+    /// around. If the matrices are batches, the product is that of each pair; an input with one matrix is the same for all. Inputs can be
+    /// transposed ([`MatrixView::t`]) or conjugated too ([`MatrixView::h`]).
     ///
     /// ```
     /// use gpustream_math::prelude::*;

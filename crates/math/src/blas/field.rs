@@ -22,6 +22,9 @@ pub trait Field:
     #[doc(hidden)]
     fn of_parts(parts: [f64; 2]) -> Self;
     #[doc(hidden)]
+    #[must_use]
+    fn conjugate(self) -> Self;
+    #[doc(hidden)]
     fn real_of(value: f64) -> Self::Real;
 }
 
@@ -36,6 +39,9 @@ macro_rules! fields {
             fn of_parts([real, _]: [f64; 2]) -> Self {
                 real as $real
             }
+            fn conjugate(self) -> Self {
+                self
+            }
             fn real_of(value: f64) -> $real {
                 value as $real
             }
@@ -49,6 +55,9 @@ macro_rules! fields {
             }
             fn of_parts([real, imaginary]: [f64; 2]) -> Self {
                 Self::new(real as $real, imaginary as $real)
+            }
+            fn conjugate(self) -> Self {
+                self.conj()
             }
             fn real_of(value: f64) -> $real {
                 value as $real

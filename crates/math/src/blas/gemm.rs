@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::call::{Scalars, check_scalars, enqueue, small};
 use super::field::Field;
 use super::library::{Library, compute};
-use super::{Compute, Gemm, cpu};
+use super::{Compute, Gemm, conjugate, cpu};
 use crate::call::{Address, mismatch, refusal};
 use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order, Place};
 use crate::number::{DataType, Element, Number, Scalar};
@@ -157,9 +157,9 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     b: MatrixView<'_, A>,
     c: MatrixViewMut<'_, C>,
 ) -> Result<()> {
-    fn operand<T: Plain>(place: Place, memory: View<'_, T>) -> cpu::Operand {
+    fn operand<T: Plain>(place: Place, memory: View<'_, T>, is_conjugated: bool) -> cpu::Operand {
         let (row, column) = place.steps();
-        cpu::Operand { address: Address(memory.as_raw().0), row, column, matrix: step(place) }
+        cpu::Operand { address: Address(memory.as_raw().0), row, column, matrix: step(place), is_conjugated }
     }
     let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
     let mut c = c.into_memory();
@@ -168,9 +168,9 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
         n: c_place.columns,
         k: a_place.columns,
         batch: c_place.batch,
-        a: operand(a_place, a.memory()),
-        b: operand(b_place, b.memory()),
-        c: operand(c_place, c.view()),
+        a: operand(a_place, a.memory(), a.is_conjugated()),
+        b: operand(b_place, b.memory(), b.is_conjugated()),
+        c: operand(c_place, c.view(), false),
         alpha: cpu::Factor::from(options.alpha),
         beta: cpu::Factor::from(options.beta),
     };
@@ -194,7 +194,8 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
 /// want them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Call {
-    transposed: [bool; 2],
+    /// What the library does with the inputs first.
+    ops: [u32; 2],
     /// m, n and k.
     size: [usize; 3],
     leading: [usize; 3],
@@ -220,10 +221,18 @@ fn on_library<A: Element, C: Element, S: Number>(
     if needs_padding(library, &a, &b, &c) {
         return on_padded(stream, label, library, compute, options, (a, b), c);
     }
+    let (a_copy, b_copy) = (
+        conjugate::copy_unless(stream, label, library, &a, Order::RowMajor)?,
+        conjugate::copy_unless(stream, label, library, &b, Order::RowMajor)?,
+    );
+    let (a, b) = (conjugate::choose(a, a_copy.as_ref())?, conjugate::choose(b, b_copy.as_ref())?);
     let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
     let mut c = c.into_memory();
+    let op = |place: Place, is_conjugated| {
+        library.api.settings().op(place.order == Order::RowMajor, is_conjugated)
+    };
     let call = Call {
-        transposed: [a_place.order == Order::RowMajor, b_place.order == Order::RowMajor],
+        ops: [op(a_place, a.is_conjugated()), op(b_place, b.is_conjugated())],
         size: [c_place.rows, c_place.columns, a_place.columns],
         leading: [a_place, b_place, c_place].map(|place| place.leading.max(1)),
         stride: [a_place, b_place, c_place].map(step),
@@ -261,8 +270,7 @@ impl Call {
         [alpha, beta]: [*const c_void; 2],
     ) -> Result<()> {
         let (api, settings) = (library.api, library.api.settings());
-        let [op_a, op_b] =
-            self.transposed.map(|transposed| if transposed { settings.transposed } else { settings.plain });
+        let [op_a, op_b] = self.ops;
         let [input, output] = self.types.map(|number| number as u32);
         let (a, b, c) = (a.read(), b.read(), c.write());
         let (compute, default) = (api.compute(self.compute), settings.default);

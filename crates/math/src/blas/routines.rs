@@ -10,7 +10,7 @@ use super::cpu_routines::{self, Reduction};
 use super::field::Field;
 use super::library::Library;
 use super::typed::Typed;
-use super::{Compute, Diagonal, Gemm, Triangle, gemm};
+use super::{Compute, Diagonal, Gemm, Triangle, conjugate, gemm};
 use crate::call::{mismatch, refusal};
 use crate::matrix::{MatrixView, MatrixViewMut, Order, Place};
 use crate::number::Scalar;
@@ -62,7 +62,9 @@ pub(super) fn gemv<T: Field>(
         return Ok(());
     }
     let library = Library::of(stream)?;
-    let Some(library) = library.filter(|_| !x.is_empty()) else {
+    // With contiguous columns, the libraries would have to conjugate `a` alone. Products need not, because `y` can be a row for them.
+    let is_product = a.is_conjugated() && a.order() == Order::ColumnMajor;
+    let Some(library) = library.filter(|_| !x.is_empty() && !is_product) else {
         // The libraries do nothing if there is nothing to add up, and leave `y` as it is.
         let options = Gemm { alpha, beta, compute: Compute::Full };
         return gemm::multiply_labelled(stream, LABEL, options, a, x.as_column()?, y.as_column()?);
@@ -71,8 +73,7 @@ pub(super) fn gemv<T: Field>(
     let (lines, width) = place.lines();
     let numbers = ints(LABEL, [width, lines, place.leading, x.step(), y.step()])?;
     let [m, n, leading, x_step, y_step] = numbers;
-    let settings = library.api.settings();
-    let op = if place.order == Order::ColumnMajor { settings.plain } else { settings.transposed };
+    let op = library.api.settings().op(place.order == Order::RowMajor, a.is_conjugated());
     let scalars = Scalars::new(stream, [alpha, beta])?;
     let (a, x, y) = (a.memory(), x.memory(), y.memory_mut());
     let (from, by, to) = (at(&a), at(&x), at_mut(y));
@@ -162,6 +163,11 @@ pub(super) fn syrk<T: Field>(
 ) -> Result<()> {
     const LABEL: &str = "syrk";
     check_single(LABEL, &[a.batch(), c.batch()])?;
+    if a.is_conjugated() {
+        let text = "a conjugated matrix, and this routine multiplies by the transpose without conjugating; call `gemm` with `a` and \
+                    `a.h()`";
+        return Err(refusal(ErrorKind::Unsupported, LABEL, text.to_owned()));
+    }
     check_scalars(LABEL, &[alpha, beta])?;
     if (c.rows(), c.columns()) != (a.rows(), a.rows()) {
         let (n, k) = (a.rows(), a.columns());
@@ -261,6 +267,8 @@ pub(super) fn triangular<T: Field>(
         return cpu_routines::triangular(stream, label, routine, alpha, (triangle, diagonal, a), b);
     };
     let settings = library.api.settings();
+    let copy = conjugate::copy_unless(stream, label, &library, &a, b.place().order.flipped())?;
+    let a = conjugate::choose(a, copy.as_ref())?;
     let (from, place) = (a.place(), b.place());
     // A library sees each matrix with contiguous columns. If the rows of `b` are, it sees the transposed problem, in which `a` is on
     // the right.
@@ -268,7 +276,7 @@ pub(super) fn triangular<T: Field>(
         Order::ColumnMajor => (settings.left, [place.rows, place.columns]),
         Order::RowMajor => (settings.right, [place.columns, place.rows]),
     };
-    let op = if from.order == place.order { settings.plain } else { settings.transposed };
+    let op = settings.op(from.order != place.order, a.is_conjugated());
     let part = triangle.in_columns(from).setting(&library);
     let ones = if diagonal == Diagonal::Ones { settings.unit } else { settings.stored };
     let numbers = ints(label, [size[0], size[1], from.leading, place.leading])?;

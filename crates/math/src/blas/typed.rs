@@ -97,6 +97,11 @@ typed_functions! {
         [hipblasSger hipblasDger hipblasCgeru hipblasZgeru](
         m: c_int, n: c_int, alpha: In, x: In, x_step: c_int, y: In, y_step: c_int, a: Out, a_leading: c_int,
     );
+    geam: [cublasSgeam cublasDgeam cublasCgeam cublasZgeam]
+        [hipblasSgeam hipblasDgeam hipblasCgeam hipblasZgeam](
+        op_a: u32, op_b: u32, m: c_int, n: c_int, alpha: In, a: In, a_leading: c_int, beta: In, b: In, b_leading: c_int,
+        c: Out, c_leading: c_int,
+    );
     syrk: [cublasSsyrk_v2 cublasDsyrk_v2 cublasCsyrk_v2 cublasZsyrk_v2]
         [hipblasSsyrk hipblasDsyrk hipblasCsyrk hipblasZsyrk](
         triangle: u32, op: u32, n: c_int, k: c_int, alpha: In, a: In, a_leading: c_int, beta: In, c: Out, c_leading: c_int,
