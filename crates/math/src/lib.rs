@@ -40,7 +40,8 @@
 //!
 //! # Features
 //!
-//! `blas` is the matrix routines, `fft` the transforms. Both are on by default.
+//! `blas` is the matrix routines, `fft` the transforms, and `kernels` what we compute by kernels of our own, which a C++ compiler
+//! builds: epilogues of products on GPUs. All are on by default.
 #![warn(clippy::missing_errors_doc)]
 // Each family uses a part of what they share.
 #![cfg_attr(
@@ -53,6 +54,8 @@ pub mod blas;
 mod call;
 #[cfg(feature = "fft")]
 pub mod fft;
+#[cfg(feature = "kernels")]
+mod kernels;
 mod keys;
 mod library;
 mod matrix;
@@ -71,7 +74,7 @@ pub use vector::{VectorView, VectorViewMut};
 /// Everything that you need to call the routines on a stream.
 pub mod prelude {
     #[cfg(feature = "blas")]
-    pub use crate::blas::{Blas, Compute, Diagonal, Gemm, Triangle};
+    pub use crate::blas::{Activation, Blas, Compute, Diagonal, Gemm, Triangle};
     #[cfg(feature = "fft")]
     pub use crate::fft::{Direction, Fft, FftShape, Spacing};
     pub use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order};

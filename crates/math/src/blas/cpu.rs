@@ -12,6 +12,7 @@ use gpustream::half::slice::HalfFloatSliceExt as _;
 use gpustream::half::{bf16, f16};
 use num_complex::Complex;
 
+use super::epilogue::TileEpilogue;
 use crate::call::Address;
 use crate::number::{Element, Number, Scalar};
 
@@ -143,8 +144,14 @@ impl Tiles {
     /// Computes one part's tiles.
     ///
     /// # Safety
-    /// The job's memory is there, its inputs are written, and nothing else uses the result.
-    pub(super) unsafe fn run<A: Multiply<C, S>, C: Element, S: Number>(self, job: &Job<S>, part: Part) {
+    /// The job's memory is there, its inputs are written, and nothing else uses the result. The epilogue is for results of type `C`, and
+    /// its bias has an element for each column.
+    pub(super) unsafe fn run<A: Multiply<C, S>, C: Element, S: Number>(
+        self,
+        job: &Job<S>,
+        epilogue: Option<&TileEpilogue>,
+        part: Part,
+    ) {
         let per_matrix = self.rows as usize * self.columns as usize;
         for tile in part.range(per_matrix * job.batch) {
             let (matrix, tile) = (tile / per_matrix, tile % per_matrix);
@@ -157,7 +164,10 @@ impl Tiles {
             // SAFETY: by this function's contract.
             unsafe {
                 let (alpha, beta) = (job.alpha.get(), job.beta.get());
-                A::multiply(job, matrix, rows, columns, alpha, beta);
+                A::multiply(job, matrix, rows.clone(), columns.clone(), alpha, beta);
+                if let Some(epilogue) = epilogue {
+                    epilogue.run(&job.c, matrix, rows, columns);
+                }
             }
         }
     }

@@ -31,7 +31,7 @@ pub trait Product<C>: Element {
     #[doc(hidden)]
     fn multiply(
         stream: &Stream,
-        options: Gemm<'_, Self::Scalar>,
+        options: Gemm<'_, Self::Scalar, C>,
         a: MatrixView<'_, Self>,
         b: MatrixView<'_, Self>,
         c: MatrixViewMut<'_, C>,
@@ -46,7 +46,7 @@ macro_rules! products {
             #[track_caller]
             fn multiply(
                 stream: &Stream,
-                options: Gemm<'_, $scalar>,
+                options: Gemm<'_, $scalar, $output>,
                 a: MatrixView<'_, Self>,
                 b: MatrixView<'_, Self>,
                 c: MatrixViewMut<'_, $output>,
@@ -73,7 +73,7 @@ products! {
 pub(super) fn multiply_labelled<T: Field>(
     stream: &Stream,
     label: &'static str,
-    options: Gemm<'_, T>,
+    options: Gemm<'_, T, T>,
     a: MatrixView<'_, T>,
     b: MatrixView<'_, T>,
     c: MatrixViewMut<'_, T>,
@@ -89,20 +89,32 @@ pub(super) fn multiply_labelled<T: Field>(
 fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     stream: &Stream,
     full: u32,
-    options: Gemm<'_, S>,
+    options: Gemm<'_, S, C>,
     a: MatrixView<'_, A>,
     b: MatrixView<'_, A>,
-    c: MatrixViewMut<'_, C>,
+    mut c: MatrixViewMut<'_, C>,
 ) -> Result<()> {
     check_shapes(a.place(), b.place(), c.place())?;
     let compute = computed(full, options.compute, A::TYPE, C::TYPE)?;
     check_scalars("gemm", &[options.alpha, options.beta])?;
+    if let Some(bias) = options.epilogue.and_then(|epilogue| epilogue.bias)
+        && bias.len() != c.columns()
+    {
+        let (len, columns) = (bias.len(), c.columns());
+        let text =
+            format!("a bias of {len} elements for a result of {columns} columns: give one for each column");
+        return Err(mismatch("gemm", text));
+    }
     if c.place().is_empty() {
         return Ok(());
     }
-    match Library::of(stream)? {
-        None => on_cpu(stream, "gemm", options, a, b, c),
-        Some(library) => on_library(stream, "gemm", &library, compute, options, a, b, c),
+    let Some(library) = Library::of(stream)? else {
+        return on_cpu(stream, "gemm", options, a, b, c);
+    };
+    on_library(stream, "gemm", &library, compute, options, a, b, MatrixViewMut::from(&mut c))?;
+    match options.epilogue {
+        None => Ok(()),
+        Some(epilogue) => epilogue.launch(stream, c),
     }
 }
 
@@ -152,7 +164,7 @@ fn step(place: Place) -> usize {
 fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     stream: &Stream,
     label: &'static str,
-    options: Gemm<'_, S>,
+    options: Gemm<'_, S, C>,
     a: MatrixView<'_, A>,
     b: MatrixView<'_, A>,
     c: MatrixViewMut<'_, C>,
@@ -174,18 +186,21 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
         alpha: cpu::Factor::from(options.alpha),
         beta: cpu::Factor::from(options.beta),
     };
+    let epilogue = options.epilogue.map(|epilogue| epilogue.on_cpu());
+    let bias = options.epilogue.and_then(|epilogue| Some(epilogue.bias?.memory()));
     let (a, b, scalars) = (a.memory(), b.memory(), [options.alpha, options.beta]);
-    let mut memory: SmallVec<[Arg<'_>; 5]> = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
+    let mut memory: SmallVec<[Arg<'_>; 6]> = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
     memory.extend(scalars.iter().filter_map(|scalar| match scalar {
         Scalar::Host(_) => None,
         Scalar::Device(view) => Some(Arg::read(view)),
     }));
+    memory.extend(bias.iter().map(|bias| Arg::read(bias)));
     let tiles = cpu::Tiles::of(&product, stream.device().info().multiprocessors);
-    // SAFETY: the parts read `a`, `b` and the scalars, and write `c`, each its own tiles. The addresses are those of `memory`,
+    // SAFETY: the parts read `a`, `b`, the scalars and the bias, and write `c`, each its own tiles. The addresses are those of `memory`,
     // and the matrices are within it.
     unsafe {
         stream.external_parallel(label, &memory[..], tiles.parts(), move |part, ()| {
-            tiles.run::<A, C, S>(&product, part);
+            tiles.run::<A, C, S>(&product, epilogue.as_ref(), part);
         })
     }
 }
@@ -211,7 +226,7 @@ fn on_library<A: Element, C: Element, S: Number>(
     label: &'static str,
     library: &Library,
     compute: u32,
-    options: Gemm<'_, S>,
+    options: Gemm<'_, S, C>,
     a: MatrixView<'_, A>,
     b: MatrixView<'_, A>,
     c: MatrixViewMut<'_, C>,
@@ -350,7 +365,7 @@ fn on_padded<A: Element, C: Element, S: Number>(
     label: &'static str,
     library: &Library,
     compute: u32,
-    options: Gemm<'_, S>,
+    options: Gemm<'_, S, C>,
     (a, b): (MatrixView<'_, A>, MatrixView<'_, A>),
     mut c: MatrixViewMut<'_, C>,
 ) -> Result<()> {

@@ -10,7 +10,7 @@ use super::cpu_routines::{self, Reduction};
 use super::field::Field;
 use super::library::Library;
 use super::typed::Typed;
-use super::{Compute, Diagonal, Gemm, Triangle, conjugate, gemm};
+use super::{Diagonal, Gemm, Triangle, conjugate, gemm};
 use crate::call::{mismatch, refusal};
 use crate::matrix::{MatrixView, MatrixViewMut, Order, Place};
 use crate::number::Scalar;
@@ -66,7 +66,7 @@ pub(super) fn gemv<T: Field>(
     let is_product = a.is_conjugated() && a.order() == Order::ColumnMajor;
     let Some(library) = library.filter(|_| !x.is_empty() && !is_product) else {
         // The libraries do nothing if there is nothing to add up, and leave `y` as it is.
-        let options = Gemm { alpha, beta, compute: Compute::Full };
+        let options = Gemm { alpha, beta, ..Gemm::new() };
         return gemm::multiply_labelled(stream, LABEL, options, a, x.as_column()?, y.as_column()?);
     };
     let place = a.place();
@@ -132,7 +132,7 @@ pub(super) fn ger<T: Field>(
         return Ok(());
     }
     let Some(library) = Library::of(stream)? else {
-        let options = Gemm { alpha, beta: Scalar::Host(T::ONE), compute: Compute::Full };
+        let options = Gemm { alpha, beta: Scalar::Host(T::ONE), ..Gemm::new() };
         return gemm::multiply_labelled(stream, LABEL, options, x.as_column()?, y.as_column()?.t(), a);
     };
     // If the rows are contiguous, the transposed matrix has contiguous columns, and x and y change places.

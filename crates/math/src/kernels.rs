@@ -1,0 +1,13 @@
+//! Our own kernels, for what the vendors' libraries lack.
+
+use gpustream::{Device, Result};
+
+pub(crate) mod epilogue {
+    #![allow(missing_docs, unreachable_pub, dead_code, reason = "only this crate calls them")]
+    gpustream::include_kernels!("epilogue");
+}
+
+/// Loads all kernels for a device, if that is not done.
+pub(crate) fn prepare(device: &Device) -> Result<()> {
+    device.extension(epilogue::Kernels::load).map(drop)
+}
