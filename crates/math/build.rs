@@ -3,7 +3,7 @@
 #[cfg(feature = "kernels")]
 fn main() {
     gpustream_build::Kernels::new()
-        .files(["kernels/epilogue.cu"])
+        .files(["kernels/convolution.cu", "kernels/epilogue.cu"])
         .build()
         .unwrap_or_else(|error| error.exit());
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod conjugated;
+mod convolutions;
 mod epilogues;
 mod fft;
 mod gemm;

@@ -41,7 +41,7 @@
 //! # Features
 //!
 //! `blas` is the matrix routines, `fft` the transforms, and `kernels` what we compute by kernels of our own, which a C++ compiler
-//! builds: epilogues of products on GPUs. All are on by default.
+//! builds: convolutions, and epilogues of products on GPUs. All are on by default.
 #![warn(clippy::missing_errors_doc)]
 // Each family uses a part of what they share.
 #![cfg_attr(
@@ -52,6 +52,8 @@
 #[cfg(feature = "blas")]
 pub mod blas;
 mod call;
+#[cfg(all(feature = "fft", feature = "kernels"))]
+pub mod convolve;
 #[cfg(feature = "fft")]
 pub mod fft;
 #[cfg(feature = "kernels")]
@@ -75,6 +77,8 @@ pub use vector::{VectorView, VectorViewMut};
 pub mod prelude {
     #[cfg(feature = "blas")]
     pub use crate::blas::{Activation, Blas, Compute, Diagonal, Gemm, Triangle};
+    #[cfg(all(feature = "fft", feature = "kernels"))]
+    pub use crate::convolve::{ConvolutionMode, Convolve};
     #[cfg(feature = "fft")]
     pub use crate::fft::{Direction, Fft, FftShape, Spacing};
     pub use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order};
