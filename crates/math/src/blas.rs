@@ -230,6 +230,30 @@ pub trait Blas {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
 
+    /// Rotates the vectors (a Givens rotation): `x` becomes `cosine x + sine y`, and `y` becomes `cosine y - sine x`. Both factors are
+    /// real. Does not block.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// // The rotation that turns (3, 4) into (5, 0).
+    /// let (mut x, mut y) = (stream.upload(&[3.0f64, 1.0])?, stream.upload(&[4.0f64, 0.0])?);
+    /// stream.rot(0.6, 0.8, &mut x, &mut y)?;
+    /// let (x, y) = (stream.download(&x)?, stream.download(&y)?);
+    /// assert!((x[0] - 5.0).abs() < 1e-12 && y[0].abs() < 1e-12 && (y[1] + 0.8).abs() < 1e-12);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn rot<'a, T: Field>(
+        &self,
+        cosine: impl Into<Scalar<'a, T::Real>>,
+        sine: impl Into<Scalar<'a, T::Real>>,
+        x: impl Into<VectorViewMut<'a, T>>,
+        y: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()>;
+
     /// Computes `x *= alpha`. Does not block.
     ///
     /// # Errors
@@ -461,6 +485,17 @@ impl Blas for Stream {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()> {
         routines::axpy(self, alpha.into(), x.into(), y.into())
+    }
+
+    #[track_caller]
+    fn rot<'a, T: Field>(
+        &self,
+        cosine: impl Into<Scalar<'a, T::Real>>,
+        sine: impl Into<Scalar<'a, T::Real>>,
+        x: impl Into<VectorViewMut<'a, T>>,
+        y: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::rot(self, [cosine.into(), sine.into()], x.into(), y.into())
     }
 
     #[track_caller]

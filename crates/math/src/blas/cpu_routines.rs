@@ -440,6 +440,36 @@ pub(super) fn axpy<T: Field>(
 }
 
 #[track_caller]
+pub(super) fn rot<T: Field>(
+    stream: &Stream,
+    label: &'static str,
+    scalars: [Scalar<'_, T::Real>; 2],
+    mut x: VectorViewMut<'_, T>,
+    mut y: VectorViewMut<'_, T>,
+) -> Result<()> {
+    let (len, x_step, y_step) = (x.len(), x.step(), y.step());
+    let (x, y) = (x.memory_mut(), y.memory_mut());
+    let (first, second) = (Address(x.view().as_raw().0), Address(y.view().as_raw().0));
+    let factors = scalars.map(Factor::from);
+    let memory = with_scalars(smallvec![Arg::write(x), Arg::write(y)], &scalars);
+    let parts = parts(stream, len.div_ceil(SHARE));
+    // SAFETY: the parts read the factors, and each writes its own elements of `x` and `y`.
+    unsafe {
+        stream.external_parallel(label, &memory[..], parts, move |part: Part, ()| {
+            let [cosine, sine] = factors.map(|factor| factor.get());
+            for i in part.range(len) {
+                let (x, y) = (first.write::<T>().add(i * x_step), second.write::<T>().add(i * y_step));
+                let (old_x, old_y) = (*x, *y);
+                *x = old_x.times(cosine);
+                *x += old_y.times(sine);
+                *y = old_y.times(cosine);
+                *y -= old_x.times(sine);
+            }
+        })
+    }
+}
+
+#[track_caller]
 pub(super) fn scal<T: Field>(
     stream: &Stream,
     label: &'static str,

@@ -26,6 +26,10 @@ pub trait Field:
     fn conjugate(self) -> Self;
     #[doc(hidden)]
     fn real_of(value: f64) -> Self::Real;
+    /// Multiplies by a real number.
+    #[doc(hidden)]
+    #[must_use]
+    fn times(self, factor: Self::Real) -> Self;
 }
 
 macro_rules! fields {
@@ -45,6 +49,9 @@ macro_rules! fields {
             fn real_of(value: f64) -> $real {
                 value as $real
             }
+            fn times(self, factor: $real) -> Self {
+                self * factor
+            }
         }
 
         impl Field for Complex<$real> {
@@ -61,6 +68,9 @@ macro_rules! fields {
             }
             fn real_of(value: f64) -> $real {
                 value as $real
+            }
+            fn times(self, factor: $real) -> Self {
+                self * factor
             }
         }
     )*};

@@ -392,6 +392,40 @@ pub(super) fn axpy<T: Field>(
 }
 
 #[track_caller]
+pub(super) fn rot<T: Field>(
+    stream: &Stream,
+    factors: [Scalar<'_, T::Real>; 2],
+    mut x: VectorViewMut<'_, T>,
+    mut y: VectorViewMut<'_, T>,
+) -> Result<()> {
+    const LABEL: &str = "rot";
+    check_scalars(LABEL, &factors)?;
+    if x.len() != y.len() {
+        let text = format!("vectors of {} and {} elements: give vectors of one length", x.len(), y.len());
+        return Err(mismatch(LABEL, text));
+    }
+    if x.is_empty() {
+        return Ok(());
+    }
+    let Some(library) = Library::of(stream)? else {
+        return cpu_routines::rot(stream, LABEL, factors, x, y);
+    };
+    let numbers = ints(LABEL, [x.len(), x.step(), y.step()])?;
+    let [n, x_step, y_step] = numbers;
+    let scalars = Scalars::new(stream, factors)?;
+    let (x, y) = (x.memory_mut(), y.memory_mut());
+    let (first, second) = (at_mut(x), at_mut(y));
+    let memory = smallvec![Arg::write(x), Arg::write(y)];
+    let typed = typed::<T>(&library);
+    // SAFETY: the call reads the factors, writes `x` and `y`, and depends on nothing but `numbers` and that.
+    unsafe {
+        enqueue(stream, LABEL, &library, &scalars, (T::PLACE, numbers), memory, |handle, [cosine, sine]| {
+            typed.rot(handle, n, first, x_step, second, y_step, cosine, sine)
+        })
+    }
+}
+
+#[track_caller]
 pub(super) fn scal<T: Field>(
     stream: &Stream,
     alpha: Scalar<'_, T>,

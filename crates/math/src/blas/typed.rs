@@ -130,6 +130,10 @@ typed_functions! {
         [hipblasSaxpy hipblasDaxpy hipblasCaxpy hipblasZaxpy](
         n: c_int, alpha: In, x: In, x_step: c_int, y: Out, y_step: c_int,
     );
+    rot: [cublasSrot_v2 cublasDrot_v2 cublasCsrot_v2 cublasZdrot_v2]
+        [hipblasSrot hipblasDrot hipblasCsrot hipblasZdrot](
+        n: c_int, x: Out, x_step: c_int, y: Out, y_step: c_int, cosine: In, sine: In,
+    );
     scal: [cublasSscal_v2 cublasDscal_v2 cublasCscal_v2 cublasZscal_v2]
         [hipblasSscal hipblasDscal hipblasCscal hipblasZscal](n: c_int, alpha: In, x: Out, x_step: c_int);
 }
