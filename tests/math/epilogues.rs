@@ -87,7 +87,8 @@ fn biases_are_added_to_columns(device: &Device) -> Result<()> {
 }
 
 /// The derivatives of all activations are below 1.13, so the error grows by no more. A library may round the product and the sum with
-/// the bias to the type of the results, each once, and compute `tanh` to about 11 bits for results of 16 bits and 22 bits for others.
+/// the bias to the type of the results, each once, and compute `tanh` by the GPU's instruction, which has a relative error of up to 2⁻¹¹
+/// (PTX ISA, `tanh.approx`).
 fn activations_follow_the_bias(device: &Device) -> Result<()> {
     fn of<A: Product<C, Scalar = f32> + Value, C: Finished + Value>(s: &Stream) -> Result<()> {
         let [m, n, k] = [37, 29, 50];
@@ -113,9 +114,10 @@ fn activations_follow_the_bias(device: &Device) -> Result<()> {
                     let want = activated(activation, products().sum::<f64>() + offset);
                     let size = products().map(f64::abs).sum::<f64>() + offset.abs();
                     let bound = (k as f64 + 6.0) * f32::ROUNDOFF + 4.0 * C::ROUNDOFF;
+                    let tanh = if activation == Activation::Gelu { size / 4096.0 } else { 0.0 };
                     let off = (got.wide().re - want).abs();
                     assert!(
-                        off <= 1.13 * bound * size,
+                        off <= 1.13 * bound * size + tanh,
                         "{} {activation:?} {with_bias} ({i}, {j}): {got:?}, not {want}: {off:e} of {size:e}",
                         type_name::<(A, C)>()
                     );
@@ -188,6 +190,19 @@ fn captures_and_steps_give_the_same_bits(device: &Device) -> Result<()> {
     s.fill(&mut c, f32::NAN)?;
     graph.launch(&s)?;
     assert_eq!(s.download(&c)?, plain[0]);
+    // A kind of product that first comes in a capture.
+    let top = a.part(..7, ..)?;
+    let mut first = s.alloc::<f32>(7 * n)?;
+    let mut work_on_top = |s: &Stream| {
+        let layer = Gemm::new().bias(&bias).activation(Activation::Gelu);
+        s.gemm_with(layer, top, b, MatrixViewMut::new(&mut first, 7, n)?)
+    };
+    let graph = s.capture(|s| work_on_top(s))?;
+    work_on_top(&s)?;
+    let plain_top = s.download(&first)?;
+    s.fill(&mut first, f32::NAN)?;
+    graph.launch(&s)?;
+    assert_eq!(s.download(&first)?, plain_top);
     let mut step = device.replay();
     for round in 0..8 {
         let which = usize::from(round >= 4);

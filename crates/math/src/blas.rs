@@ -8,6 +8,7 @@ mod epilogue;
 mod field;
 mod gemm;
 mod library;
+mod lt;
 mod routines;
 mod typed;
 
@@ -79,7 +80,7 @@ pub trait Blas {
     /// As for [`gemm`](Self::gemm). [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if a scalar's view does not have
     /// exactly one element, or the bias not one for each column. [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the way to compute does not suit the
     /// elements (see [`Compute`]). [`Unsupported`](gpustream::ErrorKind::Unsupported) for a bias or an activation on a GPU, if this crate
-    /// was built without its feature `kernels`.
+    /// was built without its feature `kernels` and the library cannot do it alone.
     fn gemm_with<'a, A: Product<C>, C: 'a>(
         &self,
         options: Gemm<'_, A::Scalar, C>,
@@ -340,7 +341,8 @@ impl<'a, S: Number, C: Finished> Gemm<'a, S, C> {
         Self { epilogue: Some(epilogue), ..self }
     }
 
-    /// Applies a function to each element, after the bias. It is computed in `f32`.
+    /// Applies a function to each element, after the bias. It is computed in `f32`. On CUDA, cuBLASLt may compute [`Activation::Gelu`]
+    /// with fewer digits.
     #[must_use]
     pub fn activation(self, activation: Activation) -> Self {
         let epilogue = self.epilogue.unwrap_or_else(Epilogue::new).with_activation(activation);

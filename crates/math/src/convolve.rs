@@ -17,7 +17,7 @@ use crate::vector::{VectorView, VectorViewMut};
 /// dimension by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvolutionMode {
-    /// All in which the inputs meet: `n + m - 1`.
+    /// All elements: `n + m - 1`. At the ends, the inputs only overlap in part.
     Full,
     /// As many as the first input has, from the middle of all: `n`, beginning at `(m - 1) / 2`.
     Same,

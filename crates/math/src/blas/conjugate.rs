@@ -14,8 +14,8 @@ use crate::call::refusal;
 use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order};
 use crate::number::{DataType, Element, Number, Scalar};
 
-/// Returns a conjugated copy, in the other order, of a matrix that is conjugated and does not have the order `transposed`, in which
-/// the library would transpose it.
+/// Returns a conjugated copy of a matrix, in the other order, if the library would have to conjugate it alone. It would not if the
+/// matrix has the order `transposed`, because then it transposes too.
 #[track_caller]
 pub(super) fn copy_unless<T: Element>(
     stream: &Stream,

@@ -1,6 +1,7 @@
 //! What follows a product in the same call: a bias and an activation.
 //!
-//! On the CPU, a worker finishes each tile after it has multiplied it. On a GPU, a kernel of ours follows the library's product.
+//! On the CPU, a worker finishes each tile after it has multiplied it. On NVIDIA GPUs, cuBLASLt does all in one call if it can (`lt`).
+//! Otherwise a kernel of ours follows the library's product.
 
 use std::ops::Range;
 
@@ -135,7 +136,7 @@ impl TileEpilogue {
     /// Finishes a tile of one matrix.
     ///
     /// # Safety
-    /// The matrix has elements of the epilogue's type, the tile is inside it, and nothing else uses the tile.
+    /// The matrix has elements of the type that the epilogue was made for, the tile is inside it, and nothing else uses the tile.
     pub(super) unsafe fn run(&self, c: &Operand, matrix: usize, rows: Range<usize>, columns: Range<usize>) {
         // SAFETY: by this function's contract.
         unsafe { (self.finish)(self, c, matrix, rows, columns) }

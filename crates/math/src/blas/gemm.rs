@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::call::{Scalars, check_scalars, enqueue, small};
 use super::field::Field;
 use super::library::{Library, compute};
-use super::{Compute, Gemm, conjugate, cpu};
+use super::{Compute, Gemm, conjugate, cpu, lt};
 use crate::call::{Address, mismatch, refusal};
 use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order, Place};
 use crate::number::{DataType, Element, Number, Scalar};
@@ -111,6 +111,9 @@ fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     let Some(library) = Library::of(stream)? else {
         return on_cpu(stream, "gemm", options, a, b, c);
     };
+    if lt::multiply(stream, &library, compute, &options, a, b, MatrixViewMut::from(&mut c))? {
+        return Ok(());
+    }
     on_library(stream, "gemm", &library, compute, options, a, b, MatrixViewMut::from(&mut c))?;
     match options.epilogue {
         None => Ok(()),

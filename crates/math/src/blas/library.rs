@@ -9,6 +9,7 @@ use gpustream::hal::driver::list_missing;
 use gpustream::hal::library::{file_of, symbol};
 use gpustream::{Device, Error, ErrorKind, Result, Stream};
 
+use super::lt::Lt;
 use super::typed::Typed;
 use crate::call::{Address, not_prepared};
 use crate::library::{CUBLAS, HIPBLAS, Opened, VendorLibrary, version_in};
@@ -223,6 +224,8 @@ pub(super) struct Library {
     pub(super) api: &'static Api,
     /// The functions for `f32`, `f64`, `Complex<f32>` and `Complex<f64>`.
     pub(super) typed: &'static [Typed; 4],
+    /// For products with an epilogue, if it is there.
+    pub(super) lt: Option<Lt>,
     handle: Mutex<State>,
     /// The bytes of workspace that a call gets.
     pub(super) workspace: usize,
@@ -283,7 +286,13 @@ impl Library {
             workspace: Address(usize::MAX),
             mode: PointerMode::Host,
         };
-        Ok(Self { api, typed, handle: Mutex::new(state), workspace: workspace_bytes(device, vendor) })
+        // From here on, dropping it destroys the handle.
+        let workspace = workspace_bytes(device, vendor);
+        let mut library = Self { api, typed, lt: None, handle: Mutex::new(state), workspace };
+        if vendor == Vendor::Nvidia {
+            library.lt = Lt::open(device)?;
+        }
+        Ok(library)
     }
 
     /// Sets the handle up for one call, and keeps other threads from it until the guard is dropped. Only for use inside an
