@@ -309,7 +309,7 @@ fn scalars_can_be_on_the_device(device: &Device) -> Result<()> {
         let (m, n, k) = (6, 10, 14);
         let (a, b, c) = (whole::<A>(m * k, 1), whole::<A>(k * n, 2), whole::<C>(m * n, 3));
         let (da, db) = (s.upload(&a)?, s.upload(&b)?);
-        let product = |options: Gemm<'_, A::Scalar>| {
+        let product = |options: Gemm<'_, A::Scalar, C>| {
             let mut dc = s.upload(&c)?;
             let (a, b) = (MatrixView::new(&da, m, k)?, MatrixView::new(&db, k, n)?);
             s.gemm_with(options, a, b, MatrixViewMut::new(&mut dc, m, n)?)?;

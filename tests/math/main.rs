@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
+mod conjugated;
+mod convolutions;
+mod epilogues;
 mod fft;
 mod gemm;
 mod numbers;

@@ -13,7 +13,7 @@ use crate::numbers::{Value, fractions, whole};
 tests! {
     Warps: matrices_times_vectors_are_exact, products_of_vectors_are_added, only_one_triangle_is_written,
         triangles_solve_and_multiply, sums_of_vectors_stay_on_the_device, vectors_are_scaled_and_added,
-        norms_do_not_overflow;
+        vectors_are_rotated, norms_do_not_overflow;
     Plain: scalars_of_routines_can_be_on_the_device, captures_and_steps_give_the_same_bits,
         routines_that_do_not_fit_are_refused;
 }
@@ -260,6 +260,40 @@ fn vectors_are_scaled_and_added(device: &Device) -> Result<()> {
     for_all_fields!(of(s))
 }
 
+fn vectors_are_rotated(device: &Device) -> Result<()> {
+    fn of<T: Field + Value>(s: &Stream) -> Result<()>
+    where
+        T::Real: Value,
+    {
+        for n in [0, 1, 31, 5000, 40_001] {
+            for (x_step, y_step) in [(1, 1), (3, 2)] {
+                let (mut x, mut y) = (whole::<T>(n * x_step, 1), whole::<T>(n * y_step, 2));
+                let (mut dx, mut dy) = (s.upload(&x)?, s.upload(&y)?);
+                // No rotation, but exact.
+                let (cosine, sine) = (number::<T::Real>(3.0), number::<T::Real>(-2.0));
+                let vx = VectorViewMut::with_step(&mut dx, n, x_step)?;
+                let vy = VectorViewMut::with_step(&mut dy, n, y_step)?;
+                if x_step == 1 {
+                    s.rot(cosine, sine, vx, vy)?;
+                } else {
+                    let sine = s.upload(&[sine])?;
+                    s.rot(cosine, Scalar::Device(sine.slice(..)?), vx, vy)?;
+                }
+                for i in 0..n {
+                    let (a, b) = (x[i * x_step].wide(), y[i * y_step].wide());
+                    x[i * x_step] = T::of(a * 3.0 - b * 2.0);
+                    y[i * y_step] = T::of(b * 3.0 + a * 2.0);
+                }
+                let what = format!("{} {n}", type_name::<T>());
+                assert!(s.download(&dx)? == x && s.download(&dy)? == y, "{what}");
+            }
+        }
+        Ok(())
+    }
+    let s = &device.stream()?;
+    for_all_fields!(of(s))
+}
+
 fn norms_do_not_overflow(device: &Device) -> Result<()> {
     let s = device.stream()?;
     for scale in [1e30f32, 1e-30] {
@@ -357,6 +391,7 @@ fn routines_that_do_not_fit_are_refused(device: &Device) -> Result<()> {
     );
     refused(s.blas_dot(&three, &four), ArgumentMismatch, &["3 and 4"]);
     refused(s.axpy(1.0, &three, &mut four), ArgumentMismatch, &["3 and 4"]);
+    refused(s.rot(1.0, 0.0, &mut s.zeros::<f32>(3)?, &mut four), ArgumentMismatch, &["3 and 4"]);
     refused(s.scal(Scalar::Device(three.slice(..)?), &mut four), ArgumentMismatch, &["a view of one"]);
     refused(VectorView::with_step(&x, 5, 3), ArgumentMismatch, &["5 elements that are 3 apart"]);
     refused(VectorView::with_step(&x, 5, 0), InvalidArgument, &["at least 1"]);

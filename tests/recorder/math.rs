@@ -112,6 +112,49 @@ fn a_library_is_not_opened_in_a_capture() {
     });
 }
 
+#[test]
+fn an_epilogue_is_one_call_of_cublaslt() {
+    on_both(|fake, recorder, _, [s, _]| {
+        if fake.name != "cuda" {
+            return;
+        }
+        let (x, bias) = (s.zeros::<f32>(N * N).unwrap(), s.zeros::<f32>(N).unwrap());
+        let mut y = s.zeros::<f32>(N * N).unwrap();
+        let layer = |s: &Stream, y: &mut Buffer<f32>, activation, order| {
+            let x = MatrixView::new(&x, N, N)?;
+            let y = MatrixViewMut::with_layout(y, Layout::new(N, N).order(order))?;
+            s.gemm_with(Gemm::new().bias(&bias).activation(activation), x, x, y)
+        };
+        let names = |work: &mut dyn FnMut()| -> Vec<_> {
+            let ((), calls) = recorder.record(work);
+            calls.iter().map(|call| call.name).filter(|name| name.starts_with("cublas")).collect()
+        };
+        let (relu, gelu, rows) = (Activation::Relu, Activation::Gelu, Order::RowMajor);
+        let first = names(&mut || layer(&s, &mut y, relu, rows).unwrap());
+        assert_eq!(first.iter().filter(|name| **name == "cublasLtMatmulAlgoGetHeuristic").count(), 1);
+        assert_eq!(first.last(), Some(&"cublasLtMatmul"));
+        assert!(!first.contains(&"cublasGemmEx"), "{first:?}");
+        // What the library has chosen is kept.
+        let again = names(&mut || layer(&s, &mut y, relu, rows).unwrap());
+        assert_eq!(again, ["cublasLtMatmulDescSetAttribute", "cublasLtMatmul"]);
+        assert_eq!(s.download(&y).unwrap(), [2.0; N * N]);
+        // A kind that first comes in a capture.
+        let graph = s.capture(|s| layer(s, &mut y, Activation::None, rows)).unwrap();
+        s.fill(&mut y, 0.0).unwrap();
+        graph.launch(&s).unwrap();
+        assert_eq!(s.download(&y).unwrap(), [2.0; N * N]);
+        // Without an algorithm, or with a bias that the library would add to the rows, it is a product and a kernel, which these
+        // drivers do not have.
+        recorder.fail_next("cublasLtMatmulAlgoGetHeuristic", 15);
+        let without = names(&mut || drop(layer(&s, &mut y, gelu, rows)));
+        assert_eq!(without.last(), Some(&"cublasGemmEx"));
+        let once_more = names(&mut || drop(layer(&s, &mut y, gelu, rows)));
+        assert_eq!(once_more, ["cublasGemmEx"], "it is not asked again");
+        let columns = names(&mut || drop(layer(&s, &mut y, relu, Order::ColumnMajor)));
+        assert_eq!(columns, ["cublasGemmEx"]);
+    });
+}
+
 /// We pad sizes of `i8` to multiples of 16 for cuBLAS.
 #[test]
 fn odd_products_of_i8_are_padded_for_cublas() {

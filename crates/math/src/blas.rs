@@ -1,11 +1,14 @@
 //! Matrices and vectors: cuBLAS, hipBLAS, or the crate `gemm` and plain loops on the CPU device.
 
 mod call;
+mod conjugate;
 mod cpu;
 mod cpu_routines;
+mod epilogue;
 mod field;
 mod gemm;
 mod library;
+mod lt;
 mod routines;
 mod typed;
 
@@ -15,10 +18,12 @@ use crate::matrix::{MatrixView, MatrixViewMut};
 use crate::number::{Number, Scalar};
 use crate::vector::{VectorView, VectorViewMut};
 
+pub use epilogue::{Activation, Finished};
 pub use field::Field;
 pub use gemm::Product;
 
 use cpu_routines::Reduction;
+use epilogue::Epilogue;
 use routines::Triangular;
 
 pub(crate) fn prepare(device: &Device) -> Result<()> {
@@ -33,7 +38,8 @@ pub trait Blas {
     /// Computes `c = a b`. Does not block.
     ///
     /// For `f16` and `bf16` the sums are in `f32`, and `c` can have elements of either type. `i8` gives `i32`, whose sums wrap
-    /// around. If the matrices are batches, the product is that of each pair; an input with one matrix is the same for all.
+    /// around. If the matrices are batches, the product is that of each pair; an input with one matrix is the same for all. Inputs can be
+    /// transposed ([`MatrixView::t`]) or conjugated too ([`MatrixView::h`]).
     ///
     /// ```
     /// use gpustream_math::prelude::*;
@@ -57,7 +63,7 @@ pub trait Blas {
         c: impl Into<MatrixViewMut<'a, C>>,
     ) -> Result<()>;
 
-    /// Computes `c = alpha a b + beta c` with the settings of [`Gemm`]. Does not block.
+    /// Computes `c = alpha a b + beta c` with the settings of [`Gemm`], which can add a bias and an activation. Does not block.
     ///
     /// ```
     /// use gpustream_math::prelude::*;
@@ -72,11 +78,12 @@ pub trait Blas {
     ///
     /// # Errors
     /// As for [`gemm`](Self::gemm). [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if a scalar's view does not have
-    /// exactly one element. [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the way to compute does not suit the
-    /// elements (see [`Compute`]).
+    /// exactly one element, or the bias not one for each column. [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the way to compute does not suit the
+    /// elements (see [`Compute`]). [`Unsupported`](gpustream::ErrorKind::Unsupported) for a bias or an activation on a GPU, if this crate
+    /// was built without its feature `kernels` and the library cannot do it alone.
     fn gemm_with<'a, A: Product<C>, C: 'a>(
         &self,
-        options: Gemm<'_, A::Scalar>,
+        options: Gemm<'_, A::Scalar, C>,
         a: impl Into<MatrixView<'a, A>>,
         b: impl Into<MatrixView<'a, A>>,
         c: impl Into<MatrixViewMut<'a, C>>,
@@ -224,6 +231,30 @@ pub trait Blas {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
 
+    /// Rotates the vectors (a Givens rotation): `x` becomes `cosine x + sine y`, and `y` becomes `cosine y - sine x`. Both factors are
+    /// real. Does not block.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// // The rotation that turns (3, 4) into (5, 0).
+    /// let (mut x, mut y) = (stream.upload(&[3.0f64, 1.0])?, stream.upload(&[4.0f64, 0.0])?);
+    /// stream.rot(0.6, 0.8, &mut x, &mut y)?;
+    /// let (x, y) = (stream.download(&x)?, stream.download(&y)?);
+    /// assert!((x[0] - 5.0).abs() < 1e-12 && y[0].abs() < 1e-12 && (y[1] + 0.8).abs() < 1e-12);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn rot<'a, T: Field>(
+        &self,
+        cosine: impl Into<Scalar<'a, T::Real>>,
+        sine: impl Into<Scalar<'a, T::Real>>,
+        x: impl Into<VectorViewMut<'a, T>>,
+        y: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()>;
+
     /// Computes `x *= alpha`. Does not block.
     ///
     /// # Errors
@@ -253,18 +284,20 @@ pub enum Diagonal {
     Ones,
 }
 
-/// How [`Blas::gemm_with`] scales and computes a product.
+/// How [`Blas::gemm_with`] scales and computes a product with results of type `C`, and what follows it.
 #[derive(Clone, Copy, Debug)]
-pub struct Gemm<'a, S> {
+pub struct Gemm<'a, S, C> {
     pub(crate) alpha: Scalar<'a, S>,
     pub(crate) beta: Scalar<'a, S>,
     pub(crate) compute: Compute,
+    pub(crate) epilogue: Option<Epilogue<'a, C>>,
 }
 
-impl<'a, S: Number> Gemm<'a, S> {
+impl<'a, S: Number, C> Gemm<'a, S, C> {
     /// Returns the settings of a plain product: `alpha` is 1, and `beta` is 0.
     pub fn new() -> Self {
-        Self { alpha: Scalar::Host(S::ONE), beta: Scalar::Host(S::ZERO), compute: Compute::Full }
+        let (alpha, beta) = (Scalar::Host(S::ONE), Scalar::Host(S::ZERO));
+        Self { alpha, beta, compute: Compute::Full, epilogue: None }
     }
 
     /// Multiplies the product by a number, or by one that is on the device ([`Scalar::Device`]).
@@ -287,7 +320,37 @@ impl<'a, S: Number> Gemm<'a, S> {
     }
 }
 
-impl<S: Number> Default for Gemm<'_, S> {
+impl<'a, S: Number, C: Finished> Gemm<'a, S, C> {
+    /// Adds an element of `bias` to all elements of each column, after the old elements. It has as many elements as the result has
+    /// columns.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (x, bias) = (stream.upload(&[1.0f32, 2.0, 3.0, 4.0])?, stream.upload(&[-8.0f32, 1.0])?);
+    /// let mut y = stream.alloc::<f32>(4)?;
+    /// let x = MatrixView::new(&x, 2, 2)?;
+    /// let layer = Gemm::new().bias(&bias).activation(Activation::Relu);
+    /// stream.gemm_with(layer, x, x, MatrixViewMut::new(&mut y, 2, 2)?)?;
+    /// assert_eq!(stream.download(&y)?, [0.0, 11.0, 7.0, 23.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn bias(self, bias: impl Into<VectorView<'a, C>>) -> Self {
+        let epilogue = self.epilogue.unwrap_or_else(Epilogue::new).with_bias(bias.into());
+        Self { epilogue: Some(epilogue), ..self }
+    }
+
+    /// Applies a function to each element, after the bias. It is computed in `f32`. On CUDA, cuBLASLt may compute [`Activation::Gelu`]
+    /// with fewer digits.
+    #[must_use]
+    pub fn activation(self, activation: Activation) -> Self {
+        let epilogue = self.epilogue.unwrap_or_else(Epilogue::new).with_activation(activation);
+        Self { epilogue: Some(epilogue), ..self }
+    }
+}
+
+impl<S: Number, C> Default for Gemm<'_, S, C> {
     fn default() -> Self {
         Self::new()
     }
@@ -320,7 +383,7 @@ impl Blas for Stream {
     #[track_caller]
     fn gemm_with<'a, A: Product<C>, C: 'a>(
         &self,
-        options: Gemm<'_, A::Scalar>,
+        options: Gemm<'_, A::Scalar, C>,
         a: impl Into<MatrixView<'a, A>>,
         b: impl Into<MatrixView<'a, A>>,
         c: impl Into<MatrixViewMut<'a, C>>,
@@ -424,6 +487,17 @@ impl Blas for Stream {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()> {
         routines::axpy(self, alpha.into(), x.into(), y.into())
+    }
+
+    #[track_caller]
+    fn rot<'a, T: Field>(
+        &self,
+        cosine: impl Into<Scalar<'a, T::Real>>,
+        sine: impl Into<Scalar<'a, T::Real>>,
+        x: impl Into<VectorViewMut<'a, T>>,
+        y: impl Into<VectorViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::rot(self, [cosine.into(), sine.into()], x.into(), y.into())
     }
 
     #[track_caller]

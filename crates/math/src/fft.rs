@@ -21,6 +21,12 @@ pub(crate) fn prepare(device: &Device) -> Result<()> {
     library::prepare(device)
 }
 
+/// Makes the plans of real transforms in place.
+#[track_caller]
+pub(crate) fn prepare_in_place<T: Real>(stream: &Stream, shape: &FftShape) -> Result<()> {
+    transform::prepare_in_place::<T>(stream, shape)
+}
+
 /// The sign in the exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {

@@ -29,18 +29,19 @@
 //!
 //! | device | [`Blas`](blas::Blas) | [`Fft`](fft::Fft) |
 //! |---|---|---|
-//! | CUDA | cuBLAS 11 or later | cuFFT 10 or later |
+//! | CUDA | cuBLAS 11 or later, with cuBLASLt | cuFFT 10 or later |
 //! | HIP | hipBLAS 2 (ROCm 6.0) or later | hipFFT |
 //! | CPU | the crate `gemm`, in tiles on the device's workers | the crates `rustfft` and `realfft`, in lines on the device's workers |
 //!
 //! We look for the libraries where the dynamic linker does, then in the toolkits' usual folders, and in the active Python
 //! environment, whose packages (`nvidia-cublas`, `nvidia-cufft`) have them too. The variables `GPUSTREAM_CUBLAS_LIBRARY`,
-//! `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and `GPUSTREAM_HIPFFT_LIBRARY` name a file instead. If there is none, a call fails with
+//! `GPUSTREAM_CUBLASLT_LIBRARY`, `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and `GPUSTREAM_HIPFFT_LIBRARY` name a file instead. If there is none, a call fails with
 //! [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
 //!
 //! # Features
 //!
-//! `blas` is the matrix routines, `fft` the transforms. Both are on by default.
+//! `blas` is the matrix routines, `fft` the transforms, and `kernels` what we compute by kernels of our own, which a C++ compiler
+//! builds: convolutions, and epilogues of products on GPUs. All are on by default.
 #![warn(clippy::missing_errors_doc)]
 // Each family uses a part of what they share.
 #![cfg_attr(
@@ -51,8 +52,12 @@
 #[cfg(feature = "blas")]
 pub mod blas;
 mod call;
+#[cfg(all(feature = "fft", feature = "kernels"))]
+pub mod convolve;
 #[cfg(feature = "fft")]
 pub mod fft;
+#[cfg(feature = "kernels")]
+mod kernels;
 mod keys;
 mod library;
 mod matrix;
@@ -71,7 +76,9 @@ pub use vector::{VectorView, VectorViewMut};
 /// Everything that you need to call the routines on a stream.
 pub mod prelude {
     #[cfg(feature = "blas")]
-    pub use crate::blas::{Blas, Compute, Diagonal, Gemm, Triangle};
+    pub use crate::blas::{Activation, Blas, Compute, Diagonal, Gemm, Triangle};
+    #[cfg(all(feature = "fft", feature = "kernels"))]
+    pub use crate::convolve::{ConvolutionMode, Convolve};
     #[cfg(feature = "fft")]
     pub use crate::fft::{Direction, Fft, FftShape, Spacing};
     pub use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order};

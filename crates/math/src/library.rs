@@ -17,6 +17,17 @@ pub(crate) const CUBLAS: VendorLibrary = VendorLibrary {
     install: "install cuBLAS 11 or later, which is in the CUDA toolkit and in the Python package nvidia-cublas",
 };
 
+pub(crate) const CUBLASLT: VendorLibrary = VendorLibrary {
+    name: "cuBLASLt",
+    purpose: "products with bias and activation in one call on NVIDIA GPUs",
+    symbol: "cublasLtCreate",
+    variable: "GPUSTREAM_CUBLASLT_LIBRARY",
+    file: "libcublasLt.so",
+    versions: 11..=16,
+    folders: || cuda_folders("cublas"),
+    install: "install cuBLAS 11 or later, of which it is a part",
+};
+
 pub(crate) const HIPBLAS: VendorLibrary = VendorLibrary {
     name: "hipBLAS",
     purpose: "matrices on AMD GPUs",
@@ -79,7 +90,7 @@ pub struct LibraryInfo {
 /// }
 /// ```
 pub fn libraries() -> Vec<LibraryInfo> {
-    [&CUBLAS, &CUFFT, &HIPBLAS, &HIPFFT].map(VendorLibrary::info).into()
+    [&CUBLAS, &CUBLASLT, &CUFFT, &HIPBLAS, &HIPFFT].map(VendorLibrary::info).into()
 }
 
 /// Returns the version in the name of the file that a library's name leads to: what comes after `.so`.

@@ -7,6 +7,7 @@ use std::ops::{Bound, Range, RangeBounds};
 use gpustream::{AsView, AsViewMut, Device, Error, ErrorKind, Plain, Result, View, ViewMut};
 
 use crate::call::named;
+use crate::number::Element;
 
 /// Whether the rows or the columns of a matrix are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +19,7 @@ pub enum Order {
 }
 
 impl Order {
-    const fn flipped(self) -> Self {
+    pub(crate) const fn flipped(self) -> Self {
         match self {
             Self::RowMajor => Self::ColumnMajor,
             Self::ColumnMajor => Self::RowMajor,
@@ -243,6 +244,8 @@ impl fmt::Display for Place {
 pub struct MatrixView<'a, T> {
     memory: View<'a, T>,
     place: Place,
+    /// Whether routines take the conjugates of the elements. Only of complex numbers.
+    is_conjugated: bool,
 }
 
 impl<T> Clone for MatrixView<'_, T> {
@@ -272,7 +275,7 @@ impl<'a, T: Plain> MatrixView<'a, T> {
         named("matrix", || {
             let (memory, place) = (memory.view(), Layout::new(rows, columns).place()?);
             place.check_whole(memory.len())?;
-            Ok(Self { memory, place })
+            Ok(Self { memory, place, is_conjugated: false })
         })
     }
 
@@ -289,7 +292,7 @@ impl<'a, T: Plain> MatrixView<'a, T> {
     pub(crate) fn of_view(memory: View<'a, T>, layout: Layout) -> Result<Self> {
         let place = layout.place()?;
         place.check_len(memory.len())?;
-        Ok(Self { memory: memory.slice(..place.span())?, place })
+        Ok(Self { memory: memory.slice(..place.span())?, place, is_conjugated: false })
     }
 
     /// Returns the number of rows.
@@ -333,6 +336,34 @@ impl<'a, T: Plain> MatrixView<'a, T> {
         Self { place: self.place.transposed(), ..*self }
     }
 
+    /// Returns the conjugate transpose: rows and columns change their roles, and routines take the conjugate of each element. Of
+    /// real numbers that is [`t`](Self::t). Nothing is moved or computed here.
+    ///
+    /// Products, `gemv`, `trsm` and `trmm` take it, and all other routines refuse it. `.h().t()` is the conjugate matrix.
+    ///
+    /// ```
+    /// use gpustream_math::{Complex, prelude::*};
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let x = stream.upload(&[Complex::new(3.0f32, 4.0)])?;
+    /// let mut square = stream.alloc(1)?;
+    /// let x = MatrixView::new(&x, 1, 1)?;
+    /// stream.gemm(x.h(), x, MatrixViewMut::new(&mut square, 1, 1)?)?;
+    /// assert_eq!(stream.download(&square)?, [Complex::from(25.0)]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn h(&self) -> Self
+    where
+        T: Element,
+    {
+        Self { is_conjugated: self.is_conjugated != T::TYPE.is_complex(), ..self.t() }
+    }
+
+    /// Returns true if routines take the conjugates of the elements in memory, as after [`h`](Self::h).
+    pub fn is_conjugated(&self) -> bool {
+        self.is_conjugated
+    }
+
     /// Returns the part with these rows and columns, of each matrix of a batch.
     ///
     /// ```
@@ -351,7 +382,7 @@ impl<'a, T: Plain> MatrixView<'a, T> {
     pub fn part(&self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Result<Self> {
         named("part", || {
             let (start, place) = self.place.part(rows, columns)?;
-            Ok(Self { memory: self.memory.slice(start..start + place.span())?, place })
+            Ok(Self { memory: self.memory.slice(start..start + place.span())?, place, ..*self })
         })
     }
 
@@ -363,7 +394,7 @@ impl<'a, T: Plain> MatrixView<'a, T> {
     pub fn matrix(&self, index: usize) -> Result<Self> {
         named("matrix", || {
             let (start, place) = self.place.matrix(index)?;
-            Ok(Self { memory: self.memory.slice(start..start + place.span())?, place })
+            Ok(Self { memory: self.memory.slice(start..start + place.span())?, place, ..*self })
         })
     }
 
@@ -379,7 +410,8 @@ impl<'a, T: Plain> MatrixView<'a, T> {
 
 impl<T> fmt::Debug for MatrixView<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MatrixView<{}>({} in {:?})", type_name::<T>(), self.place, self.memory)
+        let conjugated = if self.is_conjugated { ", conjugated" } else { "" };
+        write!(f, "MatrixView<{}>({}{conjugated} in {:?})", type_name::<T>(), self.place, self.memory)
     }
 }
 
@@ -451,7 +483,7 @@ impl<'a, T: Plain> MatrixViewMut<'a, T> {
 
     /// Returns the matrix for reading.
     pub fn as_view(&self) -> MatrixView<'_, T> {
-        MatrixView { memory: self.memory.view(), place: self.place }
+        MatrixView { memory: self.memory.view(), place: self.place, is_conjugated: false }
     }
 
     /// Returns the transposed matrix. Nothing is moved: rows and columns only change their roles.

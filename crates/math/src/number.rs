@@ -72,6 +72,12 @@ pub(crate) enum DataType {
     Bf16 = 14,
 }
 
+impl DataType {
+    pub(crate) fn is_complex(self) -> bool {
+        matches!(self, Self::C32 | Self::C64)
+    }
+}
+
 /// Types of elements that the vendors' libraries know.
 #[doc(hidden)]
 pub trait Element: Plain {

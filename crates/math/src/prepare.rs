@@ -2,7 +2,7 @@
 
 use gpustream::{Device, ErrorKind, Result};
 
-/// Opens the vendor's libraries for this device, so that no later call needs to.
+/// Opens the vendor's libraries and loads our kernels for this device, so that no later call needs to.
 ///
 /// Programs call this before their first capture, because libraries cannot be opened while a stream is captured. Blocks until the
 /// libraries have made their handles, which takes up to a second. Does nothing on the CPU device.
@@ -23,8 +23,19 @@ pub fn prepare(device: &Device) -> Result<()> {
     if_installed(crate::blas::prepare(device))?;
     #[cfg(feature = "fft")]
     if_installed(crate::fft::prepare(device))?;
+    #[cfg(feature = "kernels")]
+    if_built(crate::kernels::prepare(device))?;
     let _ = device;
     Ok(())
+}
+
+/// A build may have no kernels for this device. The calls that need them say so.
+#[cfg(feature = "kernels")]
+fn if_built(loaded: Result<()>) -> Result<()> {
+    match loaded {
+        Err(error) if error.kind() == ErrorKind::NoImageForDevice => Ok(()),
+        loaded => loaded,
+    }
 }
 
 fn if_installed(opened: Result<()>) -> Result<()> {

@@ -144,7 +144,7 @@ pub(crate) mod proof {
             impl Same<$number> for $number {}
         )*};
     }
-    same!(i32, i64, usize, f32, f64);
+    same!(i32, i64, u64, usize, f32, f64);
     // An enum.
     impl<T> Same<T> for u32 {}
     impl<T> Same<*const T> for *const c_void {}

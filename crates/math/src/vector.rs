@@ -177,17 +177,24 @@ impl<'a, T: Plain> MatrixView<'a, T> {
     /// Returns one row of the first matrix.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`] if there are not so many.
+    /// [`ErrorKind::OutOfBounds`] if there are not so many. [`ErrorKind::Unsupported`] if the matrix is conjugated
+    /// ([`h`](Self::h)), because vectors are not.
     #[track_caller]
     pub fn row(&self, index: usize) -> Result<VectorView<'a, T>> {
-        let part = named("row", || self.part(index..=index, ..)?.first())?;
+        let part = named("row", || {
+            if self.is_conjugated() {
+                let message = "a row or column of a conjugated matrix: vectors are not conjugated; take it from the matrix before `.h()`";
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            self.part(index..=index, ..)?.first()
+        })?;
         Ok(VectorView::of_parts(part.memory(), part.columns(), part.place().steps().1.max(1)))
     }
 
     /// Returns one column of the first matrix.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfBounds`] if there are not so many.
+    /// As for [`row`](Self::row).
     #[track_caller]
     pub fn column(&self, index: usize) -> Result<VectorView<'a, T>> {
         named("column", || self.t().row(index))

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::hash::Hash;
 use std::ptr;
 
+use gpustream::hal::RawStream;
 use gpustream::half::f16;
 use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Result, Stream, View, bytemuck};
 use smallvec::SmallVec;
@@ -87,6 +88,11 @@ impl<'a, S: Number> Scalars<'a, S> {
         Ok(self)
     }
 
+    /// Returns where the library reads the scalars.
+    pub(super) fn mode(&self) -> PointerMode {
+        self.mode
+    }
+
     fn views(&self) -> [Option<View<'_, S>>; 2] {
         [0, 1].map(|at| self.on_device[at].or_else(|| self.uploaded[at].as_ref().map(|buffer| buffer.view())))
     }
@@ -107,8 +113,31 @@ pub(super) unsafe fn enqueue<'a, S: Number, D: Eq + Hash + Send + 'static>(
     memory: SmallVec<[Arg<'a>; 6]>,
     call: impl FnOnce(*mut c_void, [*const c_void; 2]) -> Result<()>,
 ) -> Result<()> {
+    // SAFETY: by this function's contract. The handle lives as long as the device.
+    unsafe {
+        enqueue_with(stream, label, library.workspace, scalars, description, memory, |raw, workspace, at| {
+            let state = library.begin(raw, workspace, scalars.mode)?;
+            call(state.handle, at)
+        })
+    }
+}
+
+/// Enqueues one call with so many bytes of workspace. `call` gets the stream, and the addresses of the workspace and the scalars.
+///
+/// # Safety
+/// As for [`enqueue`]; besides, the call may write the workspace.
+#[track_caller]
+pub(super) unsafe fn enqueue_with<'a, S: Number, D: Eq + Hash + Send + 'static>(
+    stream: &Stream,
+    label: &'static str,
+    workspace: usize,
+    scalars: &'a Scalars<'_, S>,
+    description: D,
+    memory: SmallVec<[Arg<'a>; 6]>,
+    call: impl FnOnce(RawStream, Address, [*const c_void; 2]) -> Result<()>,
+) -> Result<()> {
     let views = scalars.views();
-    let mut workspace = stream.alloc::<u8>(library.workspace)?;
+    let mut workspace = stream.alloc::<u8>(workspace)?;
     let work = Address(workspace.as_raw().0);
     let key = key_of(stream, (label, description, scalars.on_host))?;
     let at = [0, 1].map(|at| match (&views[at], &scalars.on_host[at]) {
@@ -120,13 +149,8 @@ pub(super) unsafe fn enqueue<'a, S: Number, D: Eq + Hash + Send + 'static>(
     let mut all: SmallVec<[Arg<'_>; 6]> = memory.into_iter().map(|arg| arg as Arg<'_>).collect();
     all.push(Arg::write(&mut workspace));
     all.extend(views.iter().flatten().map(|view| Arg::read(view)));
-    // SAFETY: by this function's contract. The workspace is written too, and the handle lives as long as the device.
-    unsafe {
-        stream.external_keyed(label, &all[..], key, |raw, ()| {
-            let state = library.begin(raw, work, scalars.mode)?;
-            call(state.handle, at)
-        })
-    }
+    // SAFETY: by this function's contract. The workspace is written too.
+    unsafe { stream.external_keyed(label, &all[..], key, |raw, ()| call(raw, work, at)) }
 }
 
 /// Returns the numbers as a C `int`, if they all fit.

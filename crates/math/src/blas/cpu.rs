@@ -12,6 +12,7 @@ use gpustream::half::slice::HalfFloatSliceExt as _;
 use gpustream::half::{bf16, f16};
 use num_complex::Complex;
 
+use super::epilogue::TileEpilogue;
 use crate::call::Address;
 use crate::number::{Element, Number, Scalar};
 
@@ -23,9 +24,21 @@ pub(super) struct Operand {
     pub(super) row: usize,
     pub(super) column: usize,
     pub(super) matrix: usize,
+    /// Whether the conjugates of the elements count.
+    pub(super) is_conjugated: bool,
 }
 
 impl Operand {
+    /// Returns the part that begins at a row and a column of one matrix, for reading.
+    ///
+    /// # Safety
+    /// As for [`at`](Self::at).
+    pub(super) unsafe fn from<T>(&self, matrix: usize, row: usize, column: usize) -> Input<T> {
+        // SAFETY: by this function's contract.
+        let first = unsafe { self.at::<T>(matrix, row, column) };
+        Input { first, row: self.row, column: self.column, is_conjugated: self.is_conjugated }
+    }
+
     /// Returns the element at a row and a column of one matrix.
     ///
     /// # Safety
@@ -34,6 +47,21 @@ impl Operand {
         let index = matrix * self.matrix + row * self.row + column * self.column;
         // SAFETY: by this function's contract.
         unsafe { self.address.write::<T>().add(index) }
+    }
+}
+
+/// A part of a matrix that a product reads: its first element, and the distances to the next row and column.
+#[derive(Clone, Copy)]
+pub(super) struct Input<T> {
+    pub(super) first: *const T,
+    pub(super) row: usize,
+    pub(super) column: usize,
+    pub(super) is_conjugated: bool,
+}
+
+impl<T> Input<T> {
+    pub(super) fn transposed(self) -> Self {
+        Self { row: self.column, column: self.row, ..self }
     }
 }
 
@@ -116,8 +144,14 @@ impl Tiles {
     /// Computes one part's tiles.
     ///
     /// # Safety
-    /// The job's memory is there, its inputs are written, and nothing else uses the result.
-    pub(super) unsafe fn run<A: Multiply<C, S>, C: Element, S: Number>(self, job: &Job<S>, part: Part) {
+    /// The job's memory is there, its inputs are written, and nothing else uses the result. The epilogue is for results of type `C`, and
+    /// its bias has an element for each column.
+    pub(super) unsafe fn run<A: Multiply<C, S>, C: Element, S: Number>(
+        self,
+        job: &Job<S>,
+        epilogue: Option<&TileEpilogue>,
+        part: Part,
+    ) {
         let per_matrix = self.rows as usize * self.columns as usize;
         for tile in part.range(per_matrix * job.batch) {
             let (matrix, tile) = (tile / per_matrix, tile % per_matrix);
@@ -130,7 +164,10 @@ impl Tiles {
             // SAFETY: by this function's contract.
             unsafe {
                 let (alpha, beta) = (job.alpha.get(), job.beta.get());
-                A::multiply(job, matrix, rows, columns, alpha, beta);
+                A::multiply(job, matrix, rows.clone(), columns.clone(), alpha, beta);
+                if let Some(epilogue) = epilogue {
+                    epilogue.run(&job.c, matrix, rows, columns);
+                }
             }
         }
     }
@@ -172,8 +209,8 @@ macro_rules! by_crate {
                     multiply_tile(
                         (rows.len(), columns.len(), job.k),
                         (c.at(matrix, rows.start, columns.start), c.row, c.column),
-                        (a.at(matrix, rows.start, 0), a.row, a.column),
-                        (b.at(matrix, 0, columns.start), b.row, b.column),
+                        a.from(matrix, rows.start, 0),
+                        b.from(matrix, 0, columns.start),
                         alpha,
                         beta,
                     );
@@ -184,16 +221,15 @@ macro_rules! by_crate {
 }
 by_crate!(f32, f64, Complex<f32>, Complex<f64>);
 
-/// Computes `c = alpha a b + beta c` by the crate. Each matrix is its first element and the distances to the next row and
-/// column.
+/// Computes `c = alpha a b + beta c` by the crate. The result is its first element and the distances to the next row and column.
 ///
 /// # Safety
 /// The matrices are there, and nothing else uses `c`.
 pub(super) unsafe fn multiply_tile<T: Number>(
     (m, n, k): (usize, usize, usize),
     (c, c_row, c_column): (*mut T, usize, usize),
-    (a, a_row, a_column): (*const T, usize, usize),
-    (b, b_row, b_column): (*const T, usize, usize),
+    a: Input<T>,
+    b: Input<T>,
     alpha: T,
     beta: T,
 ) {
@@ -208,18 +244,18 @@ pub(super) unsafe fn multiply_tile<T: Number>(
             step(c_column),
             step(c_row),
             beta != T::ZERO,
-            a,
-            step(a_column),
-            step(a_row),
-            b,
-            step(b_column),
-            step(b_row),
+            a.first,
+            step(a.column),
+            step(a.row),
+            b.first,
+            step(b.column),
+            step(b.row),
             // The crate calls the factor of the old elements alpha.
             beta,
             alpha,
             false,
-            false,
-            false,
+            a.is_conjugated,
+            b.is_conjugated,
             gemm::Parallelism::None,
         );
     }
@@ -393,8 +429,7 @@ unsafe fn multiply_widened<A: Short, C: Rounded<S>, S: Number>(
     });
 }
 
-/// Widens a piece of a matrix. Returns its first element, and the distances to the next row and column. Lines that are
-/// contiguous stay so.
+/// Widens a piece of a matrix. Lines that are contiguous stay so.
 ///
 /// # Safety
 /// The piece is inside the matrix.
@@ -404,7 +439,7 @@ unsafe fn widen_piece<A: Short>(
     (row, rows): (usize, usize),
     (column, columns): (usize, usize),
     wide: &mut Vec<f32>,
-) -> (*const f32, usize, usize) {
+) -> Input<f32> {
     wide.resize(rows * columns, 0.0);
     let by_rows = operand.column == 1;
     let width = if by_rows { columns } else { rows };
@@ -415,7 +450,7 @@ unsafe fn widen_piece<A: Short>(
         A::widen(short, wide);
     }
     let (row, column) = if by_rows { (columns, 1) } else { (1, rows) };
-    (wide.as_ptr(), row, column)
+    Input { first: wide.as_ptr(), row, column, is_conjugated: false }
 }
 
 #[cfg(test)]
@@ -423,7 +458,7 @@ mod tests {
     use super::*;
 
     fn tiles(m: usize, n: usize, k: usize, batch: usize, workers: u32) -> Tiles {
-        let operand = Operand { address: Address(0), row: 0, column: 0, matrix: 0 };
+        let operand = Operand { address: Address(0), row: 0, column: 0, matrix: 0, is_conjugated: false };
         let (alpha, beta) = (Factor::Value(1.0f32), Factor::Value(0.0));
         Tiles::of(&Job { m, n, k, batch, a: operand, b: operand, c: operand, alpha, beta }, workers)
     }

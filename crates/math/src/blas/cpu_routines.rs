@@ -25,7 +25,7 @@ const SHARE: usize = 16 * 1024;
 
 fn operand<T: Plain>(place: Place, memory: gpustream::View<'_, T>) -> Operand {
     let (row, column) = place.steps();
-    Operand { address: Address(memory.as_raw().0), row, column, matrix: 0 }
+    Operand { address: Address(memory.as_raw().0), row, column, matrix: 0, is_conjugated: false }
 }
 
 /// Returns in how many parts to share `units`.
@@ -83,9 +83,8 @@ pub(super) fn syrk<T: Field>(
                     multiply_tile(
                         (rows.len(), columns.len(), k),
                         (to.at(0, rows.start, columns.start), to.row, to.column),
-                        (from.at(0, rows.start, 0), from.row, from.column),
-                        // The transpose.
-                        (from.at(0, columns.start, 0), from.column, from.row),
+                        from.from(0, rows.start, 0),
+                        from.from(0, columns.start, 0).transposed(),
                         alpha,
                         beta,
                     );
@@ -95,8 +94,8 @@ pub(super) fn syrk<T: Field>(
                 multiply_tile(
                     (rows.len(), rows.len(), k),
                     (square.as_mut_ptr(), BLOCK, 1),
-                    (from.at(0, rows.start, 0), from.row, from.column),
-                    (from.at(0, rows.start, 0), from.column, from.row),
+                    from.from(0, rows.start, 0),
+                    from.from(0, rows.start, 0).transposed(),
                     alpha,
                     T::ZERO,
                 );
@@ -129,7 +128,8 @@ pub(super) fn triangular<T: Field>(
     b: MatrixViewMut<'_, T>,
 ) -> Result<()> {
     let (m, n) = (b.rows(), b.columns());
-    let (from, place) = (operand(a.place(), a.memory()), b.place());
+    let from = Operand { is_conjugated: a.is_conjugated(), ..operand(a.place(), a.memory()) };
+    let place = b.place();
     let (a, mut b) = (a.memory(), b.into_memory());
     let to = operand(place, b.view());
     let factor = Factor::from(alpha);
@@ -204,12 +204,19 @@ impl Columns {
             multiply_tile(
                 (rows.len(), self.range.len(), inner.len()),
                 (to.at(0, rows.start, first), to.row, to.column),
-                (from.at(0, rows.start, inner.start), from.row, from.column),
-                (to.at(0, inner.start, first), to.row, to.column),
+                from.from(0, rows.start, inner.start),
+                to.from(0, inner.start, first),
                 factor,
                 T::ONE,
             );
         }
+    }
+
+    /// Returns an element of the triangular matrix.
+    unsafe fn factor<T: Field>(&self, i: usize, k: usize) -> T {
+        // SAFETY: by the functions' contract.
+        let stored = unsafe { *self.from.at::<T>(0, i, k) };
+        if self.from.is_conjugated { stored.conjugate() } else { stored }
     }
 
     /// Returns the columns of the triangle in a row, inside the block on the diagonal and without the diagonal itself.
@@ -230,10 +237,10 @@ impl Columns {
                     unsafe {
                         let element = self.to.at::<T>(0, i, j);
                         for k in self.inside(&rows, i) {
-                            *element -= *self.from.at::<T>(0, i, k) * *self.to.at::<T>(0, k, j);
+                            *element -= self.factor::<T>(i, k) * *self.to.at::<T>(0, k, j);
                         }
                         if !self.has_ones {
-                            *element /= *self.from.at::<T>(0, i, i);
+                            *element /= self.factor::<T>(i, i);
                         }
                     }
                 }
@@ -257,10 +264,10 @@ impl Columns {
                     unsafe {
                         let element = self.to.at::<T>(0, i, j);
                         if !self.has_ones {
-                            *element *= *self.from.at::<T>(0, i, i);
+                            *element *= self.factor::<T>(i, i);
                         }
                         for k in self.inside(&rows, i) {
-                            *element += *self.from.at::<T>(0, i, k) * *self.to.at::<T>(0, k, j);
+                            *element += self.factor::<T>(i, k) * *self.to.at::<T>(0, k, j);
                         }
                     }
                 }
@@ -429,6 +436,36 @@ pub(super) fn axpy<T: Field>(
                 }
             },
         )
+    }
+}
+
+#[track_caller]
+pub(super) fn rot<T: Field>(
+    stream: &Stream,
+    label: &'static str,
+    scalars: [Scalar<'_, T::Real>; 2],
+    mut x: VectorViewMut<'_, T>,
+    mut y: VectorViewMut<'_, T>,
+) -> Result<()> {
+    let (len, x_step, y_step) = (x.len(), x.step(), y.step());
+    let (x, y) = (x.memory_mut(), y.memory_mut());
+    let (first, second) = (Address(x.view().as_raw().0), Address(y.view().as_raw().0));
+    let factors = scalars.map(Factor::from);
+    let memory = with_scalars(smallvec![Arg::write(x), Arg::write(y)], &scalars);
+    let parts = parts(stream, len.div_ceil(SHARE));
+    // SAFETY: the parts read the factors, and each writes its own elements of `x` and `y`.
+    unsafe {
+        stream.external_parallel(label, &memory[..], parts, move |part: Part, ()| {
+            let [cosine, sine] = factors.map(|factor| factor.get());
+            for i in part.range(len) {
+                let (x, y) = (first.write::<T>().add(i * x_step), second.write::<T>().add(i * y_step));
+                let (old_x, old_y) = (*x, *y);
+                *x = old_x.times(cosine);
+                *x += old_y.times(sine);
+                *y = old_y.times(cosine);
+                *y -= old_x.times(sine);
+            }
+        })
     }
 }
 

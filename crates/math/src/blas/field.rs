@@ -22,7 +22,14 @@ pub trait Field:
     #[doc(hidden)]
     fn of_parts(parts: [f64; 2]) -> Self;
     #[doc(hidden)]
+    #[must_use]
+    fn conjugate(self) -> Self;
+    #[doc(hidden)]
     fn real_of(value: f64) -> Self::Real;
+    /// Multiplies by a real number.
+    #[doc(hidden)]
+    #[must_use]
+    fn times(self, factor: Self::Real) -> Self;
 }
 
 macro_rules! fields {
@@ -36,8 +43,14 @@ macro_rules! fields {
             fn of_parts([real, _]: [f64; 2]) -> Self {
                 real as $real
             }
+            fn conjugate(self) -> Self {
+                self
+            }
             fn real_of(value: f64) -> $real {
                 value as $real
+            }
+            fn times(self, factor: $real) -> Self {
+                self * factor
             }
         }
 
@@ -50,8 +63,14 @@ macro_rules! fields {
             fn of_parts([real, imaginary]: [f64; 2]) -> Self {
                 Self::new(real as $real, imaginary as $real)
             }
+            fn conjugate(self) -> Self {
+                self.conj()
+            }
             fn real_of(value: f64) -> $real {
                 value as $real
+            }
+            fn times(self, factor: $real) -> Self {
+                self * factor
             }
         }
     )*};

@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::call::{Scalars, check_scalars, enqueue, small};
 use super::field::Field;
 use super::library::{Library, compute};
-use super::{Compute, Gemm, cpu};
+use super::{Compute, Gemm, conjugate, cpu, lt};
 use crate::call::{Address, mismatch, refusal};
 use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order, Place};
 use crate::number::{DataType, Element, Number, Scalar};
@@ -31,7 +31,7 @@ pub trait Product<C>: Element {
     #[doc(hidden)]
     fn multiply(
         stream: &Stream,
-        options: Gemm<'_, Self::Scalar>,
+        options: Gemm<'_, Self::Scalar, C>,
         a: MatrixView<'_, Self>,
         b: MatrixView<'_, Self>,
         c: MatrixViewMut<'_, C>,
@@ -46,7 +46,7 @@ macro_rules! products {
             #[track_caller]
             fn multiply(
                 stream: &Stream,
-                options: Gemm<'_, $scalar>,
+                options: Gemm<'_, $scalar, $output>,
                 a: MatrixView<'_, Self>,
                 b: MatrixView<'_, Self>,
                 c: MatrixViewMut<'_, $output>,
@@ -73,7 +73,7 @@ products! {
 pub(super) fn multiply_labelled<T: Field>(
     stream: &Stream,
     label: &'static str,
-    options: Gemm<'_, T>,
+    options: Gemm<'_, T, T>,
     a: MatrixView<'_, T>,
     b: MatrixView<'_, T>,
     c: MatrixViewMut<'_, T>,
@@ -89,20 +89,35 @@ pub(super) fn multiply_labelled<T: Field>(
 fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     stream: &Stream,
     full: u32,
-    options: Gemm<'_, S>,
+    options: Gemm<'_, S, C>,
     a: MatrixView<'_, A>,
     b: MatrixView<'_, A>,
-    c: MatrixViewMut<'_, C>,
+    mut c: MatrixViewMut<'_, C>,
 ) -> Result<()> {
     check_shapes(a.place(), b.place(), c.place())?;
     let compute = computed(full, options.compute, A::TYPE, C::TYPE)?;
     check_scalars("gemm", &[options.alpha, options.beta])?;
+    if let Some(bias) = options.epilogue.and_then(|epilogue| epilogue.bias)
+        && bias.len() != c.columns()
+    {
+        let (len, columns) = (bias.len(), c.columns());
+        let text =
+            format!("a bias of {len} elements for a result of {columns} columns: give one for each column");
+        return Err(mismatch("gemm", text));
+    }
     if c.place().is_empty() {
         return Ok(());
     }
-    match Library::of(stream)? {
-        None => on_cpu(stream, "gemm", options, a, b, c),
-        Some(library) => on_library(stream, "gemm", &library, compute, options, a, b, c),
+    let Some(library) = Library::of(stream)? else {
+        return on_cpu(stream, "gemm", options, a, b, c);
+    };
+    if lt::multiply(stream, &library, compute, &options, a, b, MatrixViewMut::from(&mut c))? {
+        return Ok(());
+    }
+    on_library(stream, "gemm", &library, compute, options, a, b, MatrixViewMut::from(&mut c))?;
+    match options.epilogue {
+        None => Ok(()),
+        Some(epilogue) => epilogue.launch(stream, c),
     }
 }
 
@@ -152,14 +167,14 @@ fn step(place: Place) -> usize {
 fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     stream: &Stream,
     label: &'static str,
-    options: Gemm<'_, S>,
+    options: Gemm<'_, S, C>,
     a: MatrixView<'_, A>,
     b: MatrixView<'_, A>,
     c: MatrixViewMut<'_, C>,
 ) -> Result<()> {
-    fn operand<T: Plain>(place: Place, memory: View<'_, T>) -> cpu::Operand {
+    fn operand<T: Plain>(place: Place, memory: View<'_, T>, is_conjugated: bool) -> cpu::Operand {
         let (row, column) = place.steps();
-        cpu::Operand { address: Address(memory.as_raw().0), row, column, matrix: step(place) }
+        cpu::Operand { address: Address(memory.as_raw().0), row, column, matrix: step(place), is_conjugated }
     }
     let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
     let mut c = c.into_memory();
@@ -168,24 +183,27 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
         n: c_place.columns,
         k: a_place.columns,
         batch: c_place.batch,
-        a: operand(a_place, a.memory()),
-        b: operand(b_place, b.memory()),
-        c: operand(c_place, c.view()),
+        a: operand(a_place, a.memory(), a.is_conjugated()),
+        b: operand(b_place, b.memory(), b.is_conjugated()),
+        c: operand(c_place, c.view(), false),
         alpha: cpu::Factor::from(options.alpha),
         beta: cpu::Factor::from(options.beta),
     };
+    let epilogue = options.epilogue.map(|epilogue| epilogue.on_cpu());
+    let bias = options.epilogue.and_then(|epilogue| Some(epilogue.bias?.memory()));
     let (a, b, scalars) = (a.memory(), b.memory(), [options.alpha, options.beta]);
-    let mut memory: SmallVec<[Arg<'_>; 5]> = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
+    let mut memory: SmallVec<[Arg<'_>; 6]> = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
     memory.extend(scalars.iter().filter_map(|scalar| match scalar {
         Scalar::Host(_) => None,
         Scalar::Device(view) => Some(Arg::read(view)),
     }));
+    memory.extend(bias.iter().map(|bias| Arg::read(bias)));
     let tiles = cpu::Tiles::of(&product, stream.device().info().multiprocessors);
-    // SAFETY: the parts read `a`, `b` and the scalars, and write `c`, each its own tiles. The addresses are those of `memory`,
+    // SAFETY: the parts read `a`, `b`, the scalars and the bias, and write `c`, each its own tiles. The addresses are those of `memory`,
     // and the matrices are within it.
     unsafe {
         stream.external_parallel(label, &memory[..], tiles.parts(), move |part, ()| {
-            tiles.run::<A, C, S>(&product, part);
+            tiles.run::<A, C, S>(&product, epilogue.as_ref(), part);
         })
     }
 }
@@ -194,7 +212,8 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
 /// want them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Call {
-    transposed: [bool; 2],
+    /// What the library does with the inputs first.
+    ops: [u32; 2],
     /// m, n and k.
     size: [usize; 3],
     leading: [usize; 3],
@@ -210,7 +229,7 @@ fn on_library<A: Element, C: Element, S: Number>(
     label: &'static str,
     library: &Library,
     compute: u32,
-    options: Gemm<'_, S>,
+    options: Gemm<'_, S, C>,
     a: MatrixView<'_, A>,
     b: MatrixView<'_, A>,
     c: MatrixViewMut<'_, C>,
@@ -220,10 +239,18 @@ fn on_library<A: Element, C: Element, S: Number>(
     if needs_padding(library, &a, &b, &c) {
         return on_padded(stream, label, library, compute, options, (a, b), c);
     }
+    let (a_copy, b_copy) = (
+        conjugate::copy_unless(stream, label, library, &a, Order::RowMajor)?,
+        conjugate::copy_unless(stream, label, library, &b, Order::RowMajor)?,
+    );
+    let (a, b) = (conjugate::choose(a, a_copy.as_ref())?, conjugate::choose(b, b_copy.as_ref())?);
     let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
     let mut c = c.into_memory();
+    let op = |place: Place, is_conjugated| {
+        library.api.settings().op(place.order == Order::RowMajor, is_conjugated)
+    };
     let call = Call {
-        transposed: [a_place.order == Order::RowMajor, b_place.order == Order::RowMajor],
+        ops: [op(a_place, a.is_conjugated()), op(b_place, b.is_conjugated())],
         size: [c_place.rows, c_place.columns, a_place.columns],
         leading: [a_place, b_place, c_place].map(|place| place.leading.max(1)),
         stride: [a_place, b_place, c_place].map(step),
@@ -261,8 +288,7 @@ impl Call {
         [alpha, beta]: [*const c_void; 2],
     ) -> Result<()> {
         let (api, settings) = (library.api, library.api.settings());
-        let [op_a, op_b] =
-            self.transposed.map(|transposed| if transposed { settings.transposed } else { settings.plain });
+        let [op_a, op_b] = self.ops;
         let [input, output] = self.types.map(|number| number as u32);
         let (a, b, c) = (a.read(), b.read(), c.write());
         let (compute, default) = (api.compute(self.compute), settings.default);
@@ -342,7 +368,7 @@ fn on_padded<A: Element, C: Element, S: Number>(
     label: &'static str,
     library: &Library,
     compute: u32,
-    options: Gemm<'_, S>,
+    options: Gemm<'_, S, C>,
     (a, b): (MatrixView<'_, A>, MatrixView<'_, A>),
     mut c: MatrixViewMut<'_, C>,
 ) -> Result<()> {

@@ -9,6 +9,7 @@ use gpustream::hal::driver::list_missing;
 use gpustream::hal::library::{file_of, symbol};
 use gpustream::{Device, Error, ErrorKind, Result, Stream};
 
+use super::lt::Lt;
 use super::typed::Typed;
 use crate::call::{Address, not_prepared};
 use crate::library::{CUBLAS, HIPBLAS, Opened, VendorLibrary, version_in};
@@ -68,6 +69,7 @@ pub(super) mod compute {
 pub(super) struct Settings {
     pub(super) plain: u32,
     pub(super) transposed: u32,
+    pub(super) conjugate_transposed: u32,
     /// The triangle of a matrix: upper and lower.
     pub(super) upper: u32,
     pub(super) lower: u32,
@@ -85,6 +87,7 @@ pub(super) struct Settings {
 const CUDA_SETTINGS: Settings = Settings {
     plain: 0,
     transposed: 1,
+    conjugate_transposed: 2,
     upper: 1,
     lower: 0,
     stored: 0,
@@ -96,6 +99,7 @@ const CUDA_SETTINGS: Settings = Settings {
 const HIP_SETTINGS: Settings = Settings {
     plain: 111,
     transposed: 112,
+    conjugate_transposed: 113,
     upper: 121,
     lower: 122,
     stored: 131,
@@ -104,6 +108,18 @@ const HIP_SETTINGS: Settings = Settings {
     right: 142,
     default: 160,
 };
+
+impl Settings {
+    /// Returns what a library does with a matrix before it multiplies. The caller has seen to it that a conjugated one is
+    /// transposed too, because the libraries cannot conjugate alone.
+    pub(super) fn op(&self, is_transposed: bool, is_conjugated: bool) -> u32 {
+        match (is_transposed, is_conjugated) {
+            (false, _) => self.plain,
+            (true, false) => self.transposed,
+            (true, true) => self.conjugate_transposed,
+        }
+    }
+}
 
 impl Api {
     pub(super) fn settings(&self) -> &'static Settings {
@@ -208,6 +224,8 @@ pub(super) struct Library {
     pub(super) api: &'static Api,
     /// The functions for `f32`, `f64`, `Complex<f32>` and `Complex<f64>`.
     pub(super) typed: &'static [Typed; 4],
+    /// For products with an epilogue, if it is there.
+    pub(super) lt: Option<Lt>,
     handle: Mutex<State>,
     /// The bytes of workspace that a call gets.
     pub(super) workspace: usize,
@@ -268,7 +286,13 @@ impl Library {
             workspace: Address(usize::MAX),
             mode: PointerMode::Host,
         };
-        Ok(Self { api, typed, handle: Mutex::new(state), workspace: workspace_bytes(device, vendor) })
+        // From here on, dropping it destroys the handle.
+        let workspace = workspace_bytes(device, vendor);
+        let mut library = Self { api, typed, lt: None, handle: Mutex::new(state), workspace };
+        if vendor == Vendor::Nvidia {
+            library.lt = Lt::open(device)?;
+        }
+        Ok(library)
     }
 
     /// Sets the handle up for one call, and keeps other threads from it until the guard is dropped. Only for use inside an
@@ -338,6 +362,7 @@ mod tests {
     fn numbers_are_those_of_cublas() {
         assert_eq!(CUDA_SETTINGS.plain, Operation::CUBLAS_OP_N as u32);
         assert_eq!(CUDA_SETTINGS.transposed, Operation::CUBLAS_OP_T as u32);
+        assert_eq!(CUDA_SETTINGS.conjugate_transposed, Operation::CUBLAS_OP_C as u32);
         assert_eq!(CUDA_SETTINGS.upper, Fill::CUBLAS_FILL_MODE_UPPER as u32);
         assert_eq!(CUDA_SETTINGS.lower, Fill::CUBLAS_FILL_MODE_LOWER as u32);
         assert_eq!(CUDA_SETTINGS.stored, Diagonal::CUBLAS_DIAG_NON_UNIT as u32);

@@ -10,7 +10,7 @@ use super::cpu_routines::{self, Reduction};
 use super::field::Field;
 use super::library::Library;
 use super::typed::Typed;
-use super::{Compute, Diagonal, Gemm, Triangle, gemm};
+use super::{Diagonal, Gemm, Triangle, conjugate, gemm};
 use crate::call::{mismatch, refusal};
 use crate::matrix::{MatrixView, MatrixViewMut, Order, Place};
 use crate::number::Scalar;
@@ -62,17 +62,18 @@ pub(super) fn gemv<T: Field>(
         return Ok(());
     }
     let library = Library::of(stream)?;
-    let Some(library) = library.filter(|_| !x.is_empty()) else {
+    // With contiguous columns, the libraries would have to conjugate `a` alone. Products need not, because `y` can be a row for them.
+    let is_product = a.is_conjugated() && a.order() == Order::ColumnMajor;
+    let Some(library) = library.filter(|_| !x.is_empty() && !is_product) else {
         // The libraries do nothing if there is nothing to add up, and leave `y` as it is.
-        let options = Gemm { alpha, beta, compute: Compute::Full };
+        let options = Gemm { alpha, beta, ..Gemm::new() };
         return gemm::multiply_labelled(stream, LABEL, options, a, x.as_column()?, y.as_column()?);
     };
     let place = a.place();
     let (lines, width) = place.lines();
     let numbers = ints(LABEL, [width, lines, place.leading, x.step(), y.step()])?;
     let [m, n, leading, x_step, y_step] = numbers;
-    let settings = library.api.settings();
-    let op = if place.order == Order::ColumnMajor { settings.plain } else { settings.transposed };
+    let op = library.api.settings().op(place.order == Order::RowMajor, a.is_conjugated());
     let scalars = Scalars::new(stream, [alpha, beta])?;
     let (a, x, y) = (a.memory(), x.memory(), y.memory_mut());
     let (from, by, to) = (at(&a), at(&x), at_mut(y));
@@ -131,7 +132,7 @@ pub(super) fn ger<T: Field>(
         return Ok(());
     }
     let Some(library) = Library::of(stream)? else {
-        let options = Gemm { alpha, beta: Scalar::Host(T::ONE), compute: Compute::Full };
+        let options = Gemm { alpha, beta: Scalar::Host(T::ONE), ..Gemm::new() };
         return gemm::multiply_labelled(stream, LABEL, options, x.as_column()?, y.as_column()?.t(), a);
     };
     // If the rows are contiguous, the transposed matrix has contiguous columns, and x and y change places.
@@ -162,6 +163,11 @@ pub(super) fn syrk<T: Field>(
 ) -> Result<()> {
     const LABEL: &str = "syrk";
     check_single(LABEL, &[a.batch(), c.batch()])?;
+    if a.is_conjugated() {
+        let text = "a conjugated matrix, and this routine multiplies by the transpose without conjugating; call `gemm` with `a` and \
+                    `a.h()`";
+        return Err(refusal(ErrorKind::Unsupported, LABEL, text.to_owned()));
+    }
     check_scalars(LABEL, &[alpha, beta])?;
     if (c.rows(), c.columns()) != (a.rows(), a.rows()) {
         let (n, k) = (a.rows(), a.columns());
@@ -261,6 +267,8 @@ pub(super) fn triangular<T: Field>(
         return cpu_routines::triangular(stream, label, routine, alpha, (triangle, diagonal, a), b);
     };
     let settings = library.api.settings();
+    let copy = conjugate::copy_unless(stream, label, &library, &a, b.place().order.flipped())?;
+    let a = conjugate::choose(a, copy.as_ref())?;
     let (from, place) = (a.place(), b.place());
     // A library sees each matrix with contiguous columns. If the rows of `b` are, it sees the transposed problem, in which `a` is on
     // the right.
@@ -268,7 +276,7 @@ pub(super) fn triangular<T: Field>(
         Order::ColumnMajor => (settings.left, [place.rows, place.columns]),
         Order::RowMajor => (settings.right, [place.columns, place.rows]),
     };
-    let op = if from.order == place.order { settings.plain } else { settings.transposed };
+    let op = settings.op(from.order != place.order, a.is_conjugated());
     let part = triangle.in_columns(from).setting(&library);
     let ones = if diagonal == Diagonal::Ones { settings.unit } else { settings.stored };
     let numbers = ints(label, [size[0], size[1], from.leading, place.leading])?;
@@ -379,6 +387,40 @@ pub(super) fn axpy<T: Field>(
     unsafe {
         enqueue(stream, LABEL, &library, &scalars, (T::PLACE, numbers), memory, |handle, [alpha, _]| {
             typed.axpy(handle, n, alpha, from, x_step, to, y_step)
+        })
+    }
+}
+
+#[track_caller]
+pub(super) fn rot<T: Field>(
+    stream: &Stream,
+    factors: [Scalar<'_, T::Real>; 2],
+    mut x: VectorViewMut<'_, T>,
+    mut y: VectorViewMut<'_, T>,
+) -> Result<()> {
+    const LABEL: &str = "rot";
+    check_scalars(LABEL, &factors)?;
+    if x.len() != y.len() {
+        let text = format!("vectors of {} and {} elements: give vectors of one length", x.len(), y.len());
+        return Err(mismatch(LABEL, text));
+    }
+    if x.is_empty() {
+        return Ok(());
+    }
+    let Some(library) = Library::of(stream)? else {
+        return cpu_routines::rot(stream, LABEL, factors, x, y);
+    };
+    let numbers = ints(LABEL, [x.len(), x.step(), y.step()])?;
+    let [n, x_step, y_step] = numbers;
+    let scalars = Scalars::new(stream, factors)?;
+    let (x, y) = (x.memory_mut(), y.memory_mut());
+    let (first, second) = (at_mut(x), at_mut(y));
+    let memory = smallvec![Arg::write(x), Arg::write(y)];
+    let typed = typed::<T>(&library);
+    // SAFETY: the call reads the factors, writes `x` and `y`, and depends on nothing but `numbers` and that.
+    unsafe {
+        enqueue(stream, LABEL, &library, &scalars, (T::PLACE, numbers), memory, |handle, [cosine, sine]| {
+            typed.rot(handle, n, first, x_step, second, y_step, cosine, sine)
         })
     }
 }

@@ -97,6 +97,11 @@ typed_functions! {
         [hipblasSger hipblasDger hipblasCgeru hipblasZgeru](
         m: c_int, n: c_int, alpha: In, x: In, x_step: c_int, y: In, y_step: c_int, a: Out, a_leading: c_int,
     );
+    geam: [cublasSgeam cublasDgeam cublasCgeam cublasZgeam]
+        [hipblasSgeam hipblasDgeam hipblasCgeam hipblasZgeam](
+        op_a: u32, op_b: u32, m: c_int, n: c_int, alpha: In, a: In, a_leading: c_int, beta: In, b: In, b_leading: c_int,
+        c: Out, c_leading: c_int,
+    );
     syrk: [cublasSsyrk_v2 cublasDsyrk_v2 cublasCsyrk_v2 cublasZsyrk_v2]
         [hipblasSsyrk hipblasDsyrk hipblasCsyrk hipblasZsyrk](
         triangle: u32, op: u32, n: c_int, k: c_int, alpha: In, a: In, a_leading: c_int, beta: In, c: Out, c_leading: c_int,
@@ -124,6 +129,10 @@ typed_functions! {
     axpy: [cublasSaxpy_v2 cublasDaxpy_v2 cublasCaxpy_v2 cublasZaxpy_v2]
         [hipblasSaxpy hipblasDaxpy hipblasCaxpy hipblasZaxpy](
         n: c_int, alpha: In, x: In, x_step: c_int, y: Out, y_step: c_int,
+    );
+    rot: [cublasSrot_v2 cublasDrot_v2 cublasCsrot_v2 cublasZdrot_v2]
+        [hipblasSrot hipblasDrot hipblasCsrot hipblasZdrot](
+        n: c_int, x: Out, x_step: c_int, y: Out, y_step: c_int, cosine: In, sine: In,
     );
     scal: [cublasSscal_v2 cublasDscal_v2 cublasCscal_v2 cublasZscal_v2]
         [hipblasSscal hipblasDscal hipblasCscal hipblasZscal](n: c_int, alpha: In, x: Out, x_step: c_int);

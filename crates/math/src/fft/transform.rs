@@ -126,6 +126,20 @@ pub(super) fn prepare<T: Real>(stream: &Stream, shape: &FftShape) -> Result<()> 
     Ok(())
 }
 
+/// Makes the plans of real transforms in place, forward and back.
+#[track_caller]
+pub(super) fn prepare_in_place<T: Real>(stream: &Stream, shape: &FftShape) -> Result<()> {
+    const LABEL: &str = "prepare";
+    for (kind, forward) in [(Kind::ToHalf, true), (Kind::FromHalf, false)] {
+        let shape = shape.padded_in_place(forward);
+        let transform = named(LABEL, || Transform::of(LABEL, &shape, kind, true))?;
+        if let Some(vendor) = library::vendor_of(stream.device()) {
+            Plan::of(stream, vendor, PlanKind::new::<T>(&transform))?;
+        }
+    }
+    Ok(())
+}
+
 #[track_caller]
 fn on_library<T: Real, X: Plain, Y: Plain>(
     stream: &Stream,
