@@ -8,6 +8,7 @@ mod algorithms_random;
 mod algorithms_reduce;
 mod algorithms_sort;
 mod algorithms_top_k;
+mod async_copies;
 mod bad_input;
 mod captures_alloc;
 mod clusters;
