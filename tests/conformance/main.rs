@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod algorithms;
+mod algorithms_gemm;
 mod algorithms_more;
 mod algorithms_random;
 mod algorithms_reduce;
