@@ -6,6 +6,7 @@ fn main() {
         ("COMBINE", "combine.cu"),
         ("CONVERT", "convert.cu"),
         ("ELEMENTWISE", "elementwise.cu"),
+        ("GEMM", "gemm.cu"),
         ("HISTOGRAM", "histogram.cu"),
         ("MATRIX", "matrix.cu"),
         ("REDUCE", "reduce.cu"),

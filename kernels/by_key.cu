@@ -95,7 +95,7 @@ struct Marked {
     }
 };
 
-constexpr int larger(int a, int b) { return a < b ? b : a; }
+GS_INLINE constexpr int larger(int a, int b) { return a < b ? b : a; }
 // As many packs as leave room for several tiles in the shared memory of a multiprocessor, which is 64 KiB for AMD. `by_key.rs`
 // has the same numbers.
 #if defined(GS_HIP)
@@ -107,7 +107,7 @@ template <class K, class T>
 using RunTile = Tile<run_packs, 16 / larger(sizeof(K), sizeof(T))>;
 
 // How many blocks a multiprocessor should have at once: as many as there is room for in its registers, or its shared memory.
-constexpr int blocks_of_runs(int bytes_of_a_pair) {
+GS_INLINE constexpr int blocks_of_runs(int bytes_of_a_pair) {
 #if defined(GS_HIP)
     return 2;
 #else

@@ -3,7 +3,7 @@
 //! The algorithms are methods of a stream: bring them into scope with the [prelude]. [`Sort`](sort::Sort), [`Scan`](scan::Scan),
 //! [`Select`](select::Select), [`ByKey`](by_key::ByKey), [`GroupBy`](group_by::GroupBy), [`TopK`](top_k::TopK),
 //! [`Search`](search::Search), [`Quantiles`](quantiles::Quantiles), [`Histogram`](histogram::Histogram),
-//! [`Transform`](transform::Transform) and [`Reduce`](reduce::Reduce) say what each does. Their kernels are loaded once for each device, when you first need them.
+//! [`Transform`](transform::Transform), [`MultiplyMatrices`](gemm::MultiplyMatrices) and [`Reduce`](reduce::Reduce) say what each does. Their kernels are loaded once for each device, when you first need them.
 //! Results whose length only the device knows are [`Counted`]. Each family is a feature of this crate, so that you compile only what you
 //! use; by default you get all.
 //!
@@ -48,6 +48,8 @@ mod call;
 #[cfg(feature = "convert")]
 pub mod convert;
 mod counted;
+#[cfg(feature = "gemm")]
+pub mod gemm;
 #[cfg(all(feature = "select", feature = "sort"))]
 pub mod group_by;
 #[cfg(feature = "histogram")]
@@ -90,6 +92,8 @@ pub use order::{Key, Order};
 /// use gpustream_kernels::prelude::*;
 /// ```
 pub mod prelude {
+    #[cfg(feature = "gemm")]
+    pub use crate::gemm::MultiplyMatrices;
     #[cfg(all(feature = "select", feature = "sort"))]
     pub use crate::group_by::GroupBy;
     #[cfg(feature = "bins")]

@@ -6,6 +6,7 @@ fn main() {
         .files(
             [
                 "args",
+                "async_copies",
                 "clusters",
                 "constants",
                 "declarations",

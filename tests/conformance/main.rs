@@ -3,12 +3,14 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tests have one signature")]
 
 mod algorithms;
+mod algorithms_gemm;
 mod algorithms_long;
 mod algorithms_more;
 mod algorithms_random;
 mod algorithms_reduce;
 mod algorithms_sort;
 mod algorithms_top_k;
+mod async_copies;
 mod bad_input;
 mod captures_alloc;
 mod clusters;

@@ -1,4 +1,4 @@
-//! Matrix cores multiply as plain Rust does, for each type, order of storage and depth.
+//! Matrix cores multiply as plain Rust does, for each type, order of storage and depth, by a warp and by a block.
 
 use conformance::matrix_cores::{HasMultiplyTwice, Kernels};
 use conformance::{Random, tests, with_stream};
@@ -7,10 +7,13 @@ use gpustream::{Device, Launch, Plain, Result, Stream};
 
 tests! {
     Warps: each_type_multiplies_like_plain_rust, special_values_follow_ieee, sums_become_factors,
-        elements_say_where_they_are;
+        elements_say_where_they_are, blocks_multiply_tiles_in_each_order;
 }
 
 const SIDE: usize = 16;
+
+/// Rows and columns of the products by a block.
+const TILE: usize = 32;
 
 /// One warp.
 fn warp(device: &Device) -> Launch {
@@ -31,10 +34,17 @@ trait Element: Plain + PartialEq {
         c: &[Self::Sum],
         transposed: bool,
     ) -> Result<Vec<Self::Sum>>;
+    fn tiles(
+        kernels: &Kernels,
+        s: &Stream,
+        x: &[Self],
+        y: &[Self],
+        by_columns: [bool; 2],
+    ) -> Result<Vec<Self::Sum>>;
 }
 
 macro_rules! elements {
-    ($($type:ty, $depth:literal: $sum:ty, $kernel:ident, $of:expr;)*) => {$(
+    ($($type:ty, $depth:literal: $sum:ty, $kernel:ident, $tiles:ident, $of:expr;)*) => {$(
         impl Element for $type {
             type Sum = $sum;
             const DEPTH: usize = $depth;
@@ -57,15 +67,27 @@ macro_rules! elements {
                 kernels.$kernel(s, &warp(s.device()), &dx, &dy, &mut dc, steps, transposed)?;
                 s.download(&dc)
             }
+            fn tiles(
+                kernels: &Kernels,
+                s: &Stream,
+                x: &[Self],
+                y: &[Self],
+                [a, b]: [bool; 2],
+            ) -> Result<Vec<$sum>> {
+                let mut out = s.alloc(TILE * TILE)?;
+                let launch = Launch::exact([1, 1, 1], [2 * s.device().info().warp_size, 1, 1]);
+                kernels.$tiles(s, &launch, &s.upload(x)?, &s.upload(y)?, &mut out, a, b)?;
+                s.download(&out)
+            }
         }
     )*};
 }
 elements! {
-    f16, 16: f32, multiply_halves, |value| f16::from_f32(f32::from(value));
-    bf16, 16: f32, multiply_halves, |value| bf16::from_f32(f32::from(value));
-    i8, 32: i32, multiply_bytes, |value| value;
-    f32, 8: f32, multiply_floats, f32::from;
-    f64, 4: f64, multiply_doubles, f64::from;
+    f16, 16: f32, multiply_halves, half_tiles, |value| f16::from_f32(f32::from(value));
+    bf16, 16: f32, multiply_halves, half_tiles, |value| bf16::from_f32(f32::from(value));
+    i8, 32: i32, multiply_bytes, byte_tiles, |value| value;
+    f32, 8: f32, multiply_floats, float_tiles, f32::from;
+    f64, 4: f64, multiply_doubles, double_tiles, f64::from;
 }
 
 fn each_type_multiplies_like_plain_rust(device: &Device) -> Result<()> {
@@ -162,5 +184,36 @@ fn elements_say_where_they_are(device: &Device) -> Result<()> {
     let (of_a, of_b) = (s.download(&of_a)?, s.download(&of_b)?);
     assert!(of_a[0] > 0 && of_a.iter().all(|&count| count == of_a[0]), "{of_a:?}");
     assert!(of_b[0] > 0 && of_b.iter().all(|&count| count == of_b[0]), "{of_b:?}");
+    Ok(())
+}
+
+fn blocks_multiply_tiles_in_each_order(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, Kernels::load)?;
+    tiles::<f16>(&kernels, &s)?;
+    tiles::<bf16>(&kernels, &s)?;
+    tiles::<i8>(&kernels, &s)?;
+    tiles::<f32>(&kernels, &s)?;
+    tiles::<f64>(&kernels, &s)
+}
+
+fn tiles<T: Element>(kernels: &Kernels, s: &Stream) -> Result<()> {
+    let depth = 3 * 64 / size_of::<T>();
+    let mut random = Random(11);
+    let mut numbers = || -> Vec<i8> { (0..TILE * depth).map(|_| random.below(31) as i8 - 15).collect() };
+    let (x, y) = (numbers(), numbers());
+    let of = |numbers: &[i8]| numbers.iter().map(|&number| T::of(number)).collect::<Vec<T>>();
+    for by_columns in [[false, false], [false, true], [true, false], [true, true]] {
+        let [a, b] = by_columns;
+        let product = |row: usize, column: usize, k: usize| {
+            let x = x[if a { k * TILE + row } else { row * depth + k }];
+            let y = y[if b { column * depth + k } else { k * TILE + column }];
+            i32::from(x) * i32::from(y)
+        };
+        let want: Vec<T::Sum> = (0..TILE * TILE)
+            .map(|i| T::sum((0..depth).map(|k| product(i / TILE, i % TILE, k)).sum()))
+            .collect();
+        let found = T::tiles(kernels, s, &of(&x), &of(&y), by_columns)?;
+        assert_eq!(found, want, "{} by columns: {by_columns:?}", std::any::type_name::<T>());
+    }
     Ok(())
 }

@@ -37,6 +37,11 @@ pub mod args {
     gpustream::include_kernels!("args");
 }
 
+/// Kernels that copy to shared memory while they compute.
+pub mod async_copies {
+    gpustream::include_kernels!("async_copies");
+}
+
 /// Kernels whose blocks read each other's shared memory.
 pub mod clusters {
     gpustream::include_kernels!("clusters");

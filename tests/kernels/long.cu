@@ -17,6 +17,7 @@ extern "C" __global__ void multiples_as_bytes(unsigned char* __restrict__ bytes,
 
 /// wrong += how many of the keys are not the numbers from 0 on, of which `first`, `second` and `third` appear twice
 /// requires: n <= len(sorted), 1 <= len(wrong)
+/// covers: n
 extern "C" __global__ void count_wrong(const unsigned int* __restrict__ sorted, size_t n, unsigned int first, unsigned int second,
                                        unsigned int third, unsigned long long* __restrict__ wrong) {
     GS_FOR_EACH(i, n) {

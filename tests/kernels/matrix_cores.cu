@@ -1,6 +1,6 @@
-// Products of 16 by 16 matrices by one warp.
+// Products of 16 by 16 matrices by one warp, and of tiles by a block.
 #include <gpustream/kernel.cuh>
-#include <gpustream/matrix.cuh>
+#include <gpustream/matrix_block.cuh>
 
 namespace {
 
@@ -31,6 +31,53 @@ GS_INLINE void multiply(const Memory* x, const Memory* y, Sum* c, int steps, boo
         gs::store_columns(sums, c, 16);
     } else {
         gs::store_rows(sums, c, 16);
+    }
+}
+
+// out = x y, for 32 rows and 32 columns by two warps, and three tiles deep. Tiles are stored by columns as the matrices are.
+template <class T, bool a_by_columns, bool b_by_columns, class Memory, class Sum>
+GS_INLINE void multiply_tiles(const Memory* x, const Memory* y, Sum* out) {
+    constexpr int deep = 64 / sizeof(Memory), steps = 3, depth = steps * deep;
+    typedef gs::BlockProduct<T, 32, 32, deep, 2, 1, a_by_columns, b_by_columns> Product;
+    __shared__ typename Product::TileA a;
+    __shared__ typename Product::TileB b;
+    __shared__ gs::Pack<Sum> scratch[Product::scratch * sizeof(Sum) / 16];
+    Product product;
+    for (int step = 0; step < steps; ++step) {
+        GS_FOR_EACH_IN_BLOCK(i, 32 * deep) {
+            const int line = i / deep, k = i % deep, from = step * deep + k;
+            if (a_by_columns) {
+                a.set(k, line, x[from * 32 + line]);
+            } else {
+                a.set(line, k, x[line * depth + from]);
+            }
+            if (b_by_columns) {
+                b.set(line, k, y[line * depth + from]);
+            } else {
+                b.set(k, line, y[from * 32 + line]);
+            }
+        }
+        __syncthreads();
+        product.multiply_add(a, b);
+        __syncthreads();
+    }
+    product.for_each_piece(scratch[0].at, [&](int row, int column, const typename Product::Piece& sums) {
+        for (int i = 0; i < sums.size; ++i) out[row * 32 + column + i] = sums.at[i];
+    });
+}
+
+template <class T, class Memory, class Sum>
+GS_INLINE void multiply_tiles(const Memory* x, const Memory* y, Sum* out, bool a_by_columns, bool b_by_columns) {
+    if (a_by_columns) {
+        if (b_by_columns) {
+            multiply_tiles<T, true, true>(x, y, out);
+        } else {
+            multiply_tiles<T, true, false>(x, y, out);
+        }
+    } else if (b_by_columns) {
+        multiply_tiles<T, false, true>(x, y, out);
+    } else {
+        multiply_tiles<T, false, false>(x, y, out);
     }
 }
 
@@ -87,4 +134,27 @@ __global__ void places(float* c, unsigned int* of_a, unsigned int* of_b) {
     for (int e = 0; e < b.size(); ++e) gs::atomic_add(of_b + b.row(e) * 16 + b.column(e), 1u);
     for (int e = 0; e < sums.size(); ++e) sums.at[e] = 100.0f * sums.row(e) + sums.column(e);
     gs::store_rows(sums, c, 16);
+}
+
+/// out = x y
+/// requires: 32 * 96 <= len(x), 32 * 96 <= len(y), 1024 <= len(out), grid.x == 1, block.y == 1, block.z == 1
+/// types: T = gs::half, gs::bfloat16
+template <class T>
+__global__ void half_tiles(const T* x, const T* y, float* out, bool a_by_columns, bool b_by_columns) {
+    multiply_tiles<T>(x, y, out, a_by_columns, b_by_columns);
+}
+
+/// requires: 32 * 192 <= len(x), 32 * 192 <= len(y), 1024 <= len(out), grid.x == 1, block.y == 1, block.z == 1
+__global__ void byte_tiles(const int8_t* x, const int8_t* y, int32_t* out, bool a_by_columns, bool b_by_columns) {
+    multiply_tiles<int8_t>(x, y, out, a_by_columns, b_by_columns);
+}
+
+/// requires: 32 * 48 <= len(x), 32 * 48 <= len(y), 1024 <= len(out), grid.x == 1, block.y == 1, block.z == 1
+__global__ void float_tiles(const float* x, const float* y, float* out, bool a_by_columns, bool b_by_columns) {
+    multiply_tiles<gs::tf32>(x, y, out, a_by_columns, b_by_columns);
+}
+
+/// requires: 32 * 24 <= len(x), 32 * 24 <= len(y), 1024 <= len(out), grid.x == 1, block.y == 1, block.z == 1
+__global__ void double_tiles(const double* x, const double* y, double* out, bool a_by_columns, bool b_by_columns) {
+    multiply_tiles<double>(x, y, out, a_by_columns, b_by_columns);
 }

@@ -18,18 +18,31 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// The headers that `<gpustream/kernel.cuh>` includes, and `matrix.cuh`, in the page's order.
-const HEADERS: [&str; 10] =
-    ["for_each", "reduce", "warp", "atomics", "half", "wide", "grid", "cluster", "matrix", "backend"];
+/// The headers that `<gpustream/kernel.cuh>` includes, and those that a kernel includes too, in the page's order.
+const HEADERS: [&str; 12] = [
+    "for_each",
+    "reduce",
+    "warp",
+    "atomics",
+    "half",
+    "wide",
+    "grid",
+    "cluster",
+    "matrix",
+    "async_copy",
+    "matrix_block",
+    "backend",
+];
 
 const PAGE: &str = "crates/gpustream/src/guide/device_header.md";
 
 const BEGIN: &str = "\
 <!-- Written by `cargo xtask device-header` from the comments in kernels/include/gpustream. Change them, and run it again. -->
 
-`#include <gpustream/kernel.cuh>` gives your kernels everything on this page but `matrix.cuh`, which you include too. They work under
-nvcc, hipcc, NVRTC, HIPRTC and the host compiler of the CPU backend. You can also include one header alone. Names are in the
-namespace `gs`, and macros begin with `GS_`. What is not on this page is private to the headers, and may change.
+`#include <gpustream/kernel.cuh>` gives your kernels everything on this page but `matrix.cuh`, `async_copy.cuh` and
+`matrix_block.cuh`, which you include too. They work under nvcc, hipcc, NVRTC, HIPRTC and the host compiler of the CPU backend. You
+can also include one header alone. Names are in the namespace `gs`, and macros begin with `GS_`. What is not on this page is
+private to the headers, and may change.
 
 **Threads** says which threads have to call a function. *Any* means that a thread may call it alone, and so inside of an `if`. If
 all threads of a warp, a block or the grid have to call it, then the call must not depend on anything that differs between them.

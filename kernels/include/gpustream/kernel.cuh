@@ -10,7 +10,10 @@
 //   grid.cuh       gs::grid_barrier, for cooperative launches
 //   cluster.cuh    gs::cluster_barrier, gs::cluster_shared, ...: for launches with clusters
 //
-// Kernels that multiply matrices also include matrix.cuh: gs::MatrixA, gs::multiply_add, ...: matrix cores.
+// These you include too, if you need them:
+//   matrix.cuh        gs::MatrixA, gs::multiply_add, ...: matrix cores
+//   async_copy.cuh    gs::copy_async, gs::pipeline: copies to shared memory while you compute
+//   matrix_block.cuh  gs::BlockProduct, gs::SharedTile: products by all warps of a block
 //
 // The headers also define int8_t to uint64_t, under every compiler. They need C++17.
 #ifndef GPUSTREAM_KERNEL_CUH

@@ -1,0 +1,314 @@
+//! Products of matrices are right for any shape, order of storage, distance and batch, and leave everything else as it is.
+
+use conformance::{Random, refused, tests};
+use gpustream::half::{bf16, f16};
+use gpustream::{Device, ErrorKind, Plain, Result, Stream};
+use gpustream_kernels::gemm::{Activation, Multiply, Product, Stored};
+use gpustream_kernels::prelude::*;
+
+tests! {
+    Warps: each_shape_and_order_is_right, batches_and_distances_are_respected, results_are_scaled_and_activated,
+        special_values_pass_through, empty_products_are_zero;
+    Plain: bad_shapes_are_refused;
+}
+
+/// A 16-bit float: its conversions, and half of the distance from 1 to the next one.
+trait Short: Multiply + Plain + PartialEq {
+    const ROUNDING: f64;
+    fn of(x: f32) -> Self;
+    fn to(self) -> f64;
+}
+impl Short for f16 {
+    const ROUNDING: f64 = 1.0 / 2048.0;
+    fn of(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+    fn to(self) -> f64 {
+        self.to_f64()
+    }
+}
+impl Short for bf16 {
+    const ROUNDING: f64 = 1.0 / 256.0;
+    fn of(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+    fn to(self) -> f64 {
+        self.to_f64()
+    }
+}
+
+fn numbers<T: Short>(random: &mut Random, n: usize) -> Vec<T> {
+    (0..n).map(|_| T::of(random.below(2001) as f32 / 1000.0 - 1.0)).collect()
+}
+
+/// A product and where its matrices are.
+struct Case {
+    size: [usize; 3],
+    batch: usize,
+    by_columns: [bool; 2],
+    /// How much longer lines of a, b and c are than they must be.
+    gaps: [usize; 3],
+    alpha: f32,
+    beta: f32,
+    has_bias: bool,
+    activation: Activation,
+}
+
+impl Case {
+    fn plain(size: [usize; 3], by_columns: [bool; 2]) -> Self {
+        Self {
+            size,
+            batch: 1,
+            by_columns,
+            gaps: [0; 3],
+            alpha: 1.0,
+            beta: 0.0,
+            has_bias: false,
+            activation: Activation::Identity,
+        }
+    }
+
+    /// Computes the product on the device and in `f64`, and compares the whole memory of c.
+    fn check<T: Short>(&self, s: &Stream) -> Result<()> {
+        let [m, n, k] = self.size;
+        let [a_by_columns, b_by_columns] = self.by_columns;
+        let mut random = Random(5);
+        // The lines of each matrix, and from one matrix to the next there is a gap too.
+        let place = |rows, columns, by_columns, gap| {
+            let (lines, width) = if by_columns { (columns, rows) } else { (rows, columns) };
+            (width + gap, lines * (width + gap) + gap)
+        };
+        let at =
+            |(leading, stride): (usize, usize), z: usize, row: usize, column: usize, by_columns: bool| {
+                z * stride + if by_columns { column * leading + row } else { row * leading + column }
+            };
+        let of_a = place(m, k, a_by_columns, self.gaps[0]);
+        let of_b = place(k, n, b_by_columns, self.gaps[1]);
+        let of_c = place(m, n, false, self.gaps[2]);
+        // What is between the lines must not be used.
+        let nan = T::of(f32::NAN);
+        let mut a = vec![nan; of_a.1 * self.batch];
+        let mut b = vec![nan; of_b.1 * self.batch];
+        for z in 0..self.batch {
+            for i in 0..m * k {
+                a[at(of_a, z, i / k, i % k, a_by_columns)] = numbers(&mut random, 1)[0];
+            }
+            for i in 0..k * n {
+                b[at(of_b, z, i / n, i % n, b_by_columns)] = numbers(&mut random, 1)[0];
+            }
+        }
+        let c: Vec<T> = numbers(&mut random, of_c.1 * self.batch);
+        let bias: Vec<T> = numbers(&mut random, n);
+
+        let stored = |by_columns, (leading, stride): (usize, usize)| {
+            let stored = if by_columns { Stored::columns() } else { Stored::rows() };
+            stored.leading(leading).stride(stride)
+        };
+        let (da, db, dbias, mut dc) = (s.upload(&a)?, s.upload(&b)?, s.upload(&bias)?, s.upload(&c)?);
+        let mut product = Product::new(m, n, k)
+            .batch(self.batch)
+            .a(stored(a_by_columns, of_a))
+            .b(stored(b_by_columns, of_b))
+            .c(stored(false, of_c))
+            .alpha(self.alpha)
+            .beta(self.beta)
+            .activation(self.activation);
+        if self.has_bias {
+            product = product.bias(&dbias);
+        }
+        s.multiply_matrices(&product, &da, &db, &mut dc)?;
+        let found = s.download(&dc)?;
+
+        let mut is_result = vec![false; c.len()];
+        for z in 0..self.batch {
+            for (row, column) in (0..m * n).map(|i| (i / n, i % n)) {
+                let (mut sum, mut sizes) = (0.0, 0.0);
+                for q in 0..k {
+                    let x = a[at(of_a, z, row, q, a_by_columns)].to()
+                        * b[at(of_b, z, q, column, b_by_columns)].to();
+                    sum += x;
+                    sizes += x.abs();
+                }
+                let i = at(of_c, z, row, column, false);
+                let mut want = f64::from(self.alpha) * sum + f64::from(self.beta) * c[i].to();
+                if self.has_bias {
+                    want += bias[column].to();
+                }
+                // The bound of a sum of k products in f32, and four more operations.
+                let unit = f64::from(f32::EPSILON) / 2.0;
+                let error =
+                    f64::from(self.alpha.abs()) * sizes * k as f64 * unit + 8.0 * unit * (1.0 + want.abs());
+                let want = activated(want, self.activation);
+                // The activations are no steeper than 1.13, and the result is rounded once.
+                let room = 1.13 * error + want.abs() * T::ROUNDING;
+                let difference = (found[i].to() - want).abs();
+                assert!(
+                    difference <= room,
+                    "{:?} {:?} gaps {:?}: {} instead of {want} at ({row}, {column}) of {z}, not within {room}",
+                    self.size,
+                    self.by_columns,
+                    self.gaps,
+                    found[i].to()
+                );
+                is_result[i] = true;
+            }
+        }
+        for (i, _) in is_result.iter().enumerate().filter(|(_, is_result)| !**is_result) {
+            assert!(found[i] == c[i], "element {i} between the lines of c has changed: {:?}", self.size);
+        }
+        Ok(())
+    }
+}
+
+/// Returns f(x), with the error function by its series for small arguments, which the tests use.
+fn activated(x: f64, activation: Activation) -> f64 {
+    match activation {
+        Activation::Relu => x.max(0.0),
+        Activation::Gelu => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+        _ => x,
+    }
+}
+
+/// Abramowitz and Stegun, 7.1.6.
+fn erf(x: f64) -> f64 {
+    let (mut term, mut sum) = (x, x);
+    for n in 1..200 {
+        term *= 2.0 * x * x / f64::from(2 * n + 1);
+        sum += term;
+    }
+    sum * 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp()
+}
+
+const ORDERS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
+
+fn each_shape_and_order_is_right(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let sizes = [1, 7, 17, 129];
+    for (i, by_columns) in ORDERS.into_iter().enumerate() {
+        for j in 0..12 {
+            let size = [sizes[j % 4], sizes[(j + j / 4) % 4], sizes[(i + 3 * j) % 4]];
+            Case::plain(size, by_columns).check::<f16>(&s)?;
+        }
+        // Whole tiles, and more steps than stages.
+        Case::plain([64, 128, 256], by_columns).check::<f16>(&s)?;
+        Case::plain([300, 40, 72], by_columns).check::<bf16>(&s)?;
+        Case::plain([33, 31, 300], by_columns).check::<bf16>(&s)?;
+    }
+    Ok(())
+}
+
+fn batches_and_distances_are_respected(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    for by_columns in ORDERS {
+        // Lines on boundaries of 16 bytes with a part of a piece at the end, of 4 bytes, and of 2.
+        for (gaps, size) in [([4, 4, 4], [20, 36, 44]), ([2, 6, 2], [40, 24, 48]), ([1, 3, 5], [20, 30, 40])]
+        {
+            Case { batch: 3, gaps, ..Case::plain(size, by_columns) }.check::<f16>(&s)?;
+        }
+    }
+    // So many tiles that GPUs take large ones.
+    for by_columns in ORDERS {
+        Case { batch: 200, gaps: [8, 0, 3], ..Case::plain([8, 16, 72], by_columns) }.check::<f16>(&s)?;
+        Case { batch: 200, gaps: [0, 8, 8], ..Case::plain([16, 24, 8], by_columns) }.check::<bf16>(&s)?;
+    }
+    // The same b for each product.
+    let (a, b) = (numbers(&mut Random(1), 3 * 6 * 8), numbers::<f16>(&mut Random(2), 8 * 5));
+    let (da, db) = (s.upload(&a)?, s.upload(&b)?);
+    let (mut together, mut whole) = (s.alloc(3 * 6 * 5)?, s.alloc(3 * 6 * 5)?);
+    s.multiply_matrices(
+        &Product::new(6, 5, 8).batch(3).b(Stored::rows().stride(0)),
+        &da,
+        &db,
+        &mut together,
+    )?;
+    s.multiply_matrices(&Product::new(18, 5, 8), &da, &db, &mut whole)?;
+    assert_eq!(s.download(&together)?, s.download(&whole)?);
+    Ok(())
+}
+
+fn results_are_scaled_and_activated(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    for (i, activation) in [Activation::Identity, Activation::Relu, Activation::Gelu].into_iter().enumerate()
+    {
+        for (alpha, beta) in [(1.0, 1.0), (-0.5, 0.0), (0.25, -2.0)] {
+            let plain = Case::plain([37, 24 + i, 16], [false, true]);
+            let case = Case { alpha, beta, has_bias: alpha != 1.0, activation, ..plain };
+            case.check::<f16>(&s)?;
+            case.check::<bf16>(&s)?;
+        }
+    }
+    Ok(())
+}
+
+fn special_values_pass_through(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let (mut a, b) = (vec![f16::ONE; 4 * 20], vec![f16::ONE; 20 * 3]);
+    a[0] = f16::INFINITY;
+    a[20] = f16::NAN;
+    (a[40], a[41]) = (f16::INFINITY, f16::NEG_INFINITY);
+    a[60..80].fill(f16::MAX);
+    // With beta = 0, what c holds does not matter.
+    let mut c = s.upload(&[f16::NAN; 12])?;
+    s.multiply_matrices(
+        &Product::new(4, 3, 20).activation(Activation::Relu),
+        &s.upload(&a)?,
+        &s.upload(&b)?,
+        &mut c,
+    )?;
+    let found = s.download(&c)?;
+    assert_eq!(found[..3], [f16::INFINITY; 3]);
+    assert!(found[3..9].iter().all(|x| x.is_nan()), "{found:?}");
+    assert_eq!(found[9..], [f16::INFINITY; 3], "beyond the largest f16");
+    Ok(())
+}
+
+fn empty_products_are_zero(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let none = s.alloc::<f16>(0)?;
+    let mut c = s.upload(&[f16::ONE; 6])?;
+    s.multiply_matrices(&Product::new(0, 3, 4), &none, &s.zeros(12)?, &mut c)?;
+    s.multiply_matrices(&Product::new(2, 3, 0).batch(0), &none, &none, &mut c)?;
+    assert_eq!(s.download(&c)?, [f16::ONE; 6]);
+    let bias = s.upload(&[f16::ONE, f16::ZERO, f16::NEG_ONE])?;
+    s.multiply_matrices(&Product::new(2, 3, 0).beta(2.0).bias(&bias), &none, &none, &mut c)?;
+    let found: Vec<f64> = s.download(&c)?.into_iter().map(f16::to_f64).collect();
+    assert_eq!(found, [3.0, 2.0, 1.0, 3.0, 2.0, 1.0]);
+    s.multiply_matrices(&Product::new(2, 3, 0), &none, &none, &mut c)?;
+    assert_eq!(s.download(&c)?, [f16::ZERO; 6]);
+    Ok(())
+}
+
+fn bad_shapes_are_refused(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let (a, b, mut c) = (s.zeros::<f16>(12)?, s.zeros(12)?, s.zeros(9)?);
+    let product = Product::new(3, 3, 4);
+    s.multiply_matrices(&product, &a, &b, &mut c)?;
+    let mut refuse = |product: &Product<'_, f16>, kind, text| {
+        refused(s.multiply_matrices(product, &a, &b, &mut c), kind, &[text]);
+    };
+    refuse(
+        &Product::new(3, 3, 5),
+        ErrorKind::ArgumentMismatch,
+        "a has 12 elements, but the product needs 15",
+    );
+    refuse(
+        &product.clone().batch(2),
+        ErrorKind::ArgumentMismatch,
+        "a has 12 elements, but the product needs 24",
+    );
+    refuse(
+        &product.clone().b(Stored::columns().leading(3)),
+        ErrorKind::InvalidArgument,
+        "lines of 4 elements",
+    );
+    refuse(&product.clone().c(Stored::columns()), ErrorKind::InvalidArgument, "compute its transpose");
+    refuse(&Product::new(1, 1, 2_000_000_000), ErrorKind::InvalidArgument, "give at most 1000000000");
+    refuse(
+        &Product::new(1, 1, 4).batch(2).c(Stored::rows().stride(0)),
+        ErrorKind::InvalidArgument,
+        "0 from one to the next",
+    );
+    let bias = s.zeros(2)?;
+    refuse(&product.bias(&bias), ErrorKind::ArgumentMismatch, "the bias has 2 elements");
+    Ok(())
+}
