@@ -65,7 +65,7 @@ impl Api {
     }
 }
 
-/// The numbers of a descriptor's attributes (`cublasLtMatmulDescAttributes_t`).
+/// The numbers of attributes (`cublasLtMatmulDescAttributes_t`).
 mod attribute {
     pub(super) const POINTER_MODE: u32 = 2;
     pub(super) const OP_A: u32 = 3;
@@ -255,7 +255,7 @@ pub(super) fn multiply<A: Element, C: Element, S: Number>(
     Ok(true)
 }
 
-/// One of the library's small objects on the host.
+/// A small object that the library keeps on the host.
 struct Object {
     api: &'static Api,
     at: Handle,
