@@ -23,10 +23,7 @@ const ORDERS: [Order; 2] = [Order::RowMajor, Order::ColumnMajor];
 /// What becomes of a matrix before it is multiplied.
 const FORMS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
-fn form<'a, T: Field>(
-    a: MatrixView<'a, T>,
-    (is_transposed, is_conjugated): (bool, bool),
-) -> MatrixView<'a, T> {
+fn form<T: Field>(a: MatrixView<'_, T>, (is_transposed, is_conjugated): (bool, bool)) -> MatrixView<'_, T> {
     match (is_transposed, is_conjugated) {
         (false, false) => a,
         (true, false) => a.t(),
@@ -134,10 +131,10 @@ fn conjugated_batches_multiply_in_pairs(device: &Device) -> Result<()> {
     let mb = MatrixView::with_layout(&db, Layout::new(k, n).batch(batch).stride(0))?.h().t();
     s.gemm(ma, mb, MatrixViewMut::with_layout(&mut dc, Layout::new(m, n).batch(batch))?)?;
     let got = s.download(&dc)?;
-    for at in 0..batch * m * n {
+    for (at, got) in got.into_iter().enumerate() {
         let (index, i, j) = (at / (m * n), at / n % m, at % n);
         let sum: C64 = (0..k).map(|l| (a[(index * m + i) * k + l] * b[l * n + j]).wide().conj()).sum();
-        assert_eq!(got[at].wide(), sum, "element {at}");
+        assert_eq!(got.wide(), sum, "element {at}");
     }
     Ok(())
 }

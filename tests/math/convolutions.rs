@@ -89,7 +89,7 @@ fn convolutions_of_vectors_are_direct_sums(device: &Device) -> Result<()> {
                 let each: Vec<_> = got.iter().copied().step_by(2).take(len).collect();
                 let what = format!("{n} and {m}, {mode:?}, correlation: {is_correlation}");
                 close(&each, &full[start..start + len], n + m, (&x, &y), &what);
-                let kept = |at: usize| at % 2 == 0 && at / 2 < len || got[at] == z[at];
+                let kept = |at: usize| at.is_multiple_of(2) && at / 2 < len || got[at] == z[at];
                 assert!((0..z.len()).all(kept), "{what}: written between the elements");
             }
         }

@@ -33,7 +33,7 @@ fn activated(activation: Activation, x: f64) -> f64 {
         Activation::None => x,
         Activation::Relu => x.max(0.0),
         Activation::Gelu => {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
         }
     }
 }
