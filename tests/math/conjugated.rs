@@ -131,7 +131,7 @@ fn conjugated_batches_multiply_in_pairs(device: &Device) -> Result<()> {
     let mb = MatrixView::with_layout(&db, Layout::new(k, n).batch(batch).stride(0))?.h().t();
     s.gemm(ma, mb, MatrixViewMut::with_layout(&mut dc, Layout::new(m, n).batch(batch))?)?;
     let got = s.download(&dc)?;
-    for (at, got) in got.iter().enumerate() {
+    for (at, got) in got.into_iter().enumerate() {
         let (index, i, j) = (at / (m * n), at / n % m, at % n);
         let sum: C64 = (0..k).map(|l| (a[(index * m + i) * k + l] * b[l * n + j]).wide().conj()).sum();
         assert_eq!(got.wide(), sum, "element {at}");

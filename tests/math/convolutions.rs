@@ -42,8 +42,8 @@ fn wide<T: Value>(x: &[T]) -> Vec<f64> {
     x.iter().map(|x| x.wide().re).collect()
 }
 
-/// Checks each element against the bound of three transforms of n elements and one product, which is relative to the product of both
-/// norms (Higham, Accuracy and Stability of Numerical Algorithms, theorem 24.2).
+/// Checks each element against the bound of three transforms of n elements and one product, which is relative to the product of
+/// both norms (Higham, Accuracy and Stability of Numerical Algorithms, theorem 24.2).
 #[track_caller]
 fn close<T: Value>(got: &[T], want: &[f64], n: usize, (x, y): (&[f64], &[f64]), what: &str) {
     let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();

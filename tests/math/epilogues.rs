@@ -86,9 +86,9 @@ fn biases_are_added_to_columns(device: &Device) -> Result<()> {
     for_all_results!(of(s))
 }
 
-/// The derivatives of all activations are below 1.13, so the error grows by no more. A library may round the product and the sum with
-/// the bias to the type of the results, each once, and compute `tanh` by the GPU's instruction, which has a relative error of up to 2⁻¹¹
-/// (PTX ISA, `tanh.approx`).
+/// The derivatives of all activations are below 1.13, so the error grows by no more. A library may round the product and the sum
+/// with the bias to the type of the results, each once, and compute `tanh` by the GPU's instruction, which has a relative error of
+/// up to 2⁻¹¹ (PTX ISA, `tanh.approx`).
 fn activations_follow_the_bias(device: &Device) -> Result<()> {
     fn of<A: Product<C, Scalar = f32> + Value, C: Finished + Value>(s: &Stream) -> Result<()> {
         let [m, n, k] = [37, 29, 50];

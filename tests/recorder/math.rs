@@ -4,6 +4,7 @@
 mod fakes;
 
 use gpustream::{Buffer, Device, ErrorKind, Stream};
+use gpustream_math::Complex;
 use gpustream_math::prelude::*;
 use recorder::{Call, Recorder};
 
@@ -109,6 +110,31 @@ fn a_library_is_not_opened_in_a_capture() {
         assert_eq!(s.download(&y).unwrap(), [1.0; N * N]);
         drop(graph);
         recorder.release();
+    });
+}
+
+#[test]
+fn conjugated_matrices_are_copied_only_if_they_would_not_be_transposed() {
+    on_both(|fake, recorder, _, [s, _]| {
+        let x = s.zeros::<Complex<f32>>(N * N).unwrap();
+        let mut y = s.zeros::<Complex<f32>>(N * N).unwrap();
+        let mut product = |order: Order, x_order: Order| -> Vec<_> {
+            let ((), calls) = recorder.record(|| {
+                let x = MatrixView::with_layout(&x, Layout::new(N, N).order(x_order)).unwrap();
+                let y = MatrixViewMut::with_layout(&mut y, Layout::new(N, N).order(order)).unwrap();
+                s.gemm(x.h(), x.h(), y).unwrap();
+            });
+            let is_call = |name: &str| name.contains("geam") || name.contains("GemmEx");
+            let ops = |call: &Call| ["op_a", "op_b"].map(|name| call.arg(name));
+            calls.iter().filter(|call| is_call(call.name)).map(ops).collect()
+        };
+        let [plain, transposed, conjugated] = if fake.name == "cuda" { [0, 1, 2] } else { [111, 112, 113] };
+        for order in [Order::RowMajor, Order::ColumnMajor] {
+            assert_eq!(product(order, order), [[conjugated; 2]]);
+        }
+        let copied = [[conjugated, plain], [conjugated, plain], [transposed; 2]];
+        assert_eq!(product(Order::RowMajor, Order::ColumnMajor), copied);
+        assert_eq!(product(Order::ColumnMajor, Order::RowMajor), copied);
     });
 }
 

@@ -16,9 +16,9 @@ GS_INLINE float activated(float x, uint32_t activation) {
 
 }  // namespace
 
-/// c = activation(c + bias), computed in float and rounded once. Each of `matrices` matrices has `lines` lines of `width` contiguous
-/// elements. Element x of a line gets bias[x * x_step + line * line_step]. `activation` is 0 for none, 1 for relu, 2 for gelu in its tanh
-/// form.
+/// c = activation(c + bias), computed in float and rounded once. Each of `matrices` matrices has `lines` lines of `width`
+/// contiguous elements. Element x of a line gets bias[x * x_step + line * line_step]. `activation` is 0 for none, 1 for relu, 2 for
+/// gelu in its tanh form.
 /// types: T = float, gs::half, gs::bfloat16
 /// requires: 1 <= matrices, 1 <= lines, 1 <= width, (matrices - 1) * stride + (lines - 1) * leading + width <= len(c),
 ///           (width - 1) * x_step + (lines - 1) * line_step + 1 <= len(bias), activation <= 2

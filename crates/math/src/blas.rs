@@ -38,8 +38,8 @@ pub trait Blas {
     /// Computes `c = a b`. Does not block.
     ///
     /// For `f16` and `bf16` the sums are in `f32`, and `c` can have elements of either type. `i8` gives `i32`, whose sums wrap
-    /// around. If the matrices are batches, the product is that of each pair; an input with one matrix is the same for all. Inputs can be
-    /// transposed ([`MatrixView::t`]) or conjugated too ([`MatrixView::h`]).
+    /// around. If the matrices are batches, the product is that of each pair; an input with one matrix is the same for all. Inputs
+    /// can be transposed ([`MatrixView::t`]) or conjugated too ([`MatrixView::h`]).
     ///
     /// ```
     /// use gpustream_math::prelude::*;
@@ -78,9 +78,9 @@ pub trait Blas {
     ///
     /// # Errors
     /// As for [`gemm`](Self::gemm). [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if a scalar's view does not have
-    /// exactly one element, or the bias not one for each column. [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the way to compute does not suit the
-    /// elements (see [`Compute`]). [`Unsupported`](gpustream::ErrorKind::Unsupported) for a bias or an activation on a GPU, if this crate
-    /// was built without its feature `kernels` and the library cannot do it alone.
+    /// exactly one element, or the bias not one for each column. [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the
+    /// way to compute does not suit the elements (see [`Compute`]). [`Unsupported`](gpustream::ErrorKind::Unsupported) for a bias
+    /// or an activation on a GPU, if this crate was built without its feature `kernels` and the library cannot do it alone.
     fn gemm_with<'a, A: Product<C>, C: 'a>(
         &self,
         options: Gemm<'_, A::Scalar, C>,
@@ -103,8 +103,8 @@ pub trait Blas {
     ///
     /// # Errors
     /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if the shapes do not fit together, a scalar's view does not
-    /// have exactly one element, or a matrix is a batch. [`Unsupported`](gpustream::ErrorKind::Unsupported) if a number is more than
-    /// the vendor's library can take. Otherwise as for [`gemm`](Self::gemm).
+    /// have exactly one element, or a matrix is a batch. [`Unsupported`](gpustream::ErrorKind::Unsupported) if a number is more
+    /// than the vendor's library can take. Otherwise as for [`gemm`](Self::gemm).
     fn gemv<'a, T: Field>(
         &self,
         alpha: impl Into<Scalar<'a, T>>,
@@ -231,8 +231,8 @@ pub trait Blas {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
 
-    /// Rotates the vectors (a Givens rotation): `x` becomes `cosine x + sine y`, and `y` becomes `cosine y - sine x`. Both factors are
-    /// real. Does not block.
+    /// Rotates the vectors (a Givens rotation): `x` becomes `cosine x + sine y`, and `y` becomes `cosine y - sine x`. Both factors
+    /// are real. Does not block.
     ///
     /// ```
     /// use gpustream_math::prelude::*;
@@ -341,8 +341,8 @@ impl<'a, S: Number, C: Finished> Gemm<'a, S, C> {
         Self { epilogue: Some(epilogue), ..self }
     }
 
-    /// Applies a function to each element, after the bias. It is computed in `f32`. On CUDA, cuBLASLt may compute [`Activation::Gelu`]
-    /// with fewer digits.
+    /// Applies a function to each element, after the bias. It is computed in `f32`. On CUDA, cuBLASLt may compute
+    /// [`Activation::Gelu`] with fewer digits.
     #[must_use]
     pub fn activation(self, activation: Activation) -> Self {
         let epilogue = self.epilogue.unwrap_or_else(Epilogue::new).with_activation(activation);

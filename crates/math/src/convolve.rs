@@ -1,9 +1,9 @@
 //! Convolution and correlation of real numbers in one and two dimensions, by Fourier transforms.
 //!
 //! The product of two transforms is the transform of a convolution that wraps around at its ends. So we pad both inputs with zeros
-//! until nothing that wraps around matters, and cut the wanted part out of the result. For a correlation one transform is conjugated,
-//! which runs the second input backwards. Then places before the first element would wrap around to the end, so we also move the first
-//! input, by the second one's length minus 1.
+//! until nothing that wraps around matters, and cut the wanted part out of the result. For a correlation one transform is
+//! conjugated, which runs the second input backwards. Then places before the first element would wrap around to the end, so we also
+//! move the first input, by the second one's length minus 1.
 
 use gpustream::{Error, ErrorKind, Result, Stream, View, ViewMut};
 
@@ -13,16 +13,16 @@ use crate::kernels::convolution::{HasCrop, HasMultiplySpectra, HasPad, Kernels};
 use crate::matrix::{MatrixView, MatrixViewMut, Place};
 use crate::vector::{VectorView, VectorViewMut};
 
-/// Which elements of a convolution are computed, as `SciPy` calls them. `n` and `m` are the lengths of the first and second input, in each
-/// dimension by itself.
+/// Which elements of a convolution are computed, as `SciPy` calls them. `n` and `m` are the lengths of the first and second input,
+/// in each dimension by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvolutionMode {
     /// All elements: `n + m - 1`. At the ends, the inputs only overlap in part.
     Full,
     /// As many as the first input has, from the middle of all: `n`, beginning at `(m - 1) / 2`.
     Same,
-    /// Those for which the shorter input lies inside the longer one, so that no zeros are added: `max(n, m) - min(n, m) + 1`. In two
-    /// dimensions, one input must be at least as large as the other in both.
+    /// Those for which the shorter input lies inside the longer one, so that no zeros are added: `max(n, m) - min(n, m) + 1`. In
+    /// two dimensions, one input must be at least as large as the other in both.
     Valid,
 }
 
@@ -46,9 +46,9 @@ impl Convolvable for f64 {
 
 /// Convolutions on a stream.
 ///
-/// They take a time that grows with `N log N`, whatever the lengths of both inputs are, where `N` is the length of the full result. The error
-/// of each element is small compared with the product of the inputs' Euclidean norms, not with the element itself. The padded
-/// copies come from the device's pool.
+/// They take a time that grows with `N log N`, whatever the lengths of both inputs are, where `N` is the length of the full result.
+/// The error of each element is small compared with the product of the inputs' Euclidean norms, not with the element itself. The
+/// padded copies come from the device's pool.
 ///
 /// Calls do not block, except to make a plan (see [`Fft`](crate::fft::Fft)).
 pub trait Convolve {
@@ -67,8 +67,8 @@ pub trait Convolve {
     ///
     /// # Errors
     /// [`ArgumentMismatch`](ErrorKind::ArgumentMismatch) if `z` does not have as many elements as [`ConvolutionMode`] says;
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if an input has none. Otherwise as for [`Fft::fft`](crate::fft::Fft::fft): in a capture, the
-    /// plan must be there ([`prepare_convolution`](Self::prepare_convolution)).
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if an input has none. Otherwise as for [`Fft::fft`](crate::fft::Fft::fft):
+    /// in a capture, the plan must be there ([`prepare_convolution`](Self::prepare_convolution)).
     fn convolve<'a, T: Convolvable>(
         &self,
         mode: ConvolutionMode,
@@ -77,8 +77,8 @@ pub trait Convolve {
         z: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
 
-    /// Computes a correlation: element `k` of the full result is the sum of all `x[j + k - (m - 1)] y[j]`, if `y` has `m` elements. The inputs
-    /// are aligned at element `m - 1`.
+    /// Computes a correlation: element `k` of the full result is the sum of all `x[j + k - (m - 1)] y[j]`, if `y` has `m` elements.
+    /// The inputs are aligned at element `m - 1`.
     ///
     /// ```
     /// use gpustream_math::prelude::*;
@@ -115,8 +115,8 @@ pub trait Convolve {
     /// ```
     ///
     /// # Errors
-    /// As for [`convolve`](Self::convolve); [`ArgumentMismatch`](ErrorKind::ArgumentMismatch) if a matrix is a batch, or if neither input of
-    /// [`ConvolutionMode::Valid`] is inside the other.
+    /// As for [`convolve`](Self::convolve); [`ArgumentMismatch`](ErrorKind::ArgumentMismatch) if a matrix is a batch, or if neither
+    /// input of [`ConvolutionMode::Valid`] is inside the other.
     fn convolve_2d<'a, T: Convolvable>(
         &self,
         mode: ConvolutionMode,
@@ -137,8 +137,8 @@ pub trait Convolve {
         z: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()>;
 
-    /// Makes the plans for convolutions and correlations of inputs with these rows and columns, in all modes, so that calls in a capture find
-    /// them. Vectors count as one row. Blocks while the library makes them.
+    /// Makes the plans for convolutions and correlations of inputs with these rows and columns, in all modes, so that calls in a
+    /// capture find them. Vectors count as one row. Blocks while the library makes them.
     ///
     /// # Errors
     /// As for [`convolve`](Self::convolve).

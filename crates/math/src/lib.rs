@@ -35,8 +35,8 @@
 //!
 //! We look for the libraries where the dynamic linker does, then in the toolkits' usual folders, and in the active Python
 //! environment, whose packages (`nvidia-cublas`, `nvidia-cufft`) have them too. The variables `GPUSTREAM_CUBLAS_LIBRARY`,
-//! `GPUSTREAM_CUBLASLT_LIBRARY`, `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and `GPUSTREAM_HIPFFT_LIBRARY` name a file instead. If there is none, a call fails with
-//! [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
+//! `GPUSTREAM_CUBLASLT_LIBRARY`, `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and `GPUSTREAM_HIPFFT_LIBRARY` name a file
+//! instead. If there is none, a call fails with [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
 //!
 //! # Features
 //!

@@ -144,8 +144,8 @@ impl Tiles {
     /// Computes one part's tiles.
     ///
     /// # Safety
-    /// The job's memory is there, its inputs are written, and nothing else uses the result. The epilogue is for results of type `C`, and
-    /// its bias has an element for each column.
+    /// The job's memory is there, its inputs are written, and nothing else uses the result. The epilogue is for results of type
+    /// `C`, and its bias has an element for each column.
     pub(super) unsafe fn run<A: Multiply<C, S>, C: Element, S: Number>(
         self,
         job: &Job<S>,

@@ -1,15 +1,15 @@
 //! What follows a product in the same call: a bias and an activation.
 //!
-//! On the CPU, a worker finishes each tile after it has multiplied it. On NVIDIA GPUs, cuBLASLt does all in one call if it can (`lt`).
-//! Otherwise a kernel of ours follows the library's product.
+//! On the CPU, a worker finishes each tile after it has multiplied it. On NVIDIA GPUs, cuBLASLt does all in one call if it can
+//! (`lt`). Otherwise a kernel of ours follows the library's product.
 
 use std::ops::Range;
 
 use gpustream::half::{bf16, f16};
-use gpustream::{Result, Stream};
+use gpustream::{ErrorKind, Result, Stream};
 
 use super::cpu::Operand;
-use crate::call::Address;
+use crate::call::{Address, refusal};
 use crate::matrix::MatrixViewMut;
 use crate::number::Element;
 use crate::vector::VectorView;
@@ -22,8 +22,8 @@ pub enum Activation {
     None,
     /// The element, or 0 if it is negative.
     Relu,
-    /// The Gaussian error linear unit in its tanh form: `x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2` (Hendrycks and Gimpel, Gaussian
-    /// Error Linear Units, section 2).
+    /// The Gaussian error linear unit in its tanh form: `x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2` (Hendrycks and Gimpel,
+    /// Gaussian Error Linear Units, section 2).
     Gelu,
 }
 
@@ -169,6 +169,16 @@ unsafe fn finish_tile<C: Finished>(
     }
 }
 
+/// Refuses what needs a kernel in a build without them.
+#[track_caller]
+pub(super) fn check_built() -> Result<()> {
+    if cfg!(feature = "kernels") {
+        return Ok(());
+    }
+    let text = "an epilogue needs a kernel on this GPU, and gpustream-math was built without them; turn on its feature `kernels`";
+    Err(refusal(ErrorKind::Unsupported, "gemm", text.to_owned()))
+}
+
 #[cfg(feature = "kernels")]
 mod launch {
     use gpustream::{AsView, Result, Stream};
@@ -214,16 +224,14 @@ mod launch {
 
 #[cfg(not(feature = "kernels"))]
 mod launch {
-    use gpustream::{ErrorKind, Result, Stream};
+    use gpustream::{Result, Stream};
 
     use super::Epilogue;
-    use crate::call::refusal;
     use crate::matrix::MatrixViewMut;
 
     #[track_caller]
     pub(super) fn finish<C>(_: &Stream, _: &Epilogue<'_, C>, _: MatrixViewMut<'_, C>) -> Result<()> {
-        let text = "an epilogue needs a kernel on a GPU, and gpustream-math was built without them; turn on its feature `kernels`";
-        Err(refusal(ErrorKind::Unsupported, "gemm", text.to_owned()))
+        super::check_built()
     }
 }
 

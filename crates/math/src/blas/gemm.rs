@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::call::{Scalars, check_scalars, enqueue, small};
 use super::field::Field;
 use super::library::{Library, compute};
-use super::{Compute, Gemm, conjugate, cpu, lt};
+use super::{Compute, Gemm, conjugate, cpu, epilogue, lt};
 use crate::call::{Address, mismatch, refusal};
 use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order, Place};
 use crate::number::{DataType, Element, Number, Scalar};
@@ -114,6 +114,9 @@ fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     if lt::multiply(stream, &library, compute, &options, a, b, MatrixViewMut::from(&mut c))? {
         return Ok(());
     }
+    if options.epilogue.is_some() {
+        epilogue::check_built()?;
+    }
     on_library(stream, "gemm", &library, compute, options, a, b, MatrixViewMut::from(&mut c))?;
     match options.epilogue {
         None => Ok(()),
@@ -199,8 +202,8 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     }));
     memory.extend(bias.iter().map(|bias| Arg::read(bias)));
     let tiles = cpu::Tiles::of(&product, stream.device().info().multiprocessors);
-    // SAFETY: the parts read `a`, `b`, the scalars and the bias, and write `c`, each its own tiles. The addresses are those of `memory`,
-    // and the matrices are within it.
+    // SAFETY: the parts read `a`, `b`, the scalars and the bias, and write `c`, each its own tiles. The addresses are those of
+    // `memory`, and the matrices are within it.
     unsafe {
         stream.external_parallel(label, &memory[..], tiles.parts(), move |part, ()| {
             tiles.run::<A, C, S>(&product, epilogue.as_ref(), part);
@@ -340,8 +343,8 @@ impl Call {
     }
 }
 
-/// cuBLAS takes any `i8` only if sizes, leading dimensions and addresses are multiples of this: with multiples of 4 it refuses some, such
-/// as 68×36×32 (cuBLAS 13.0 on an H200).
+/// cuBLAS takes any `i8` only if sizes, leading dimensions and addresses are multiples of this: with multiples of 4 it refuses
+/// some, such as 68×36×32 (cuBLAS 13.0 on an H200).
 const UNIT: usize = 16;
 
 /// Returns true if the library refuses such a product where its matrices are.
@@ -394,7 +397,8 @@ fn on_padded<A: Element, C: Element, S: Number>(
     Ok(())
 }
 
-/// Makes room for a matrix with lines and a number of lines that suit the library, full of zeros. Copies the matrix if it `is_read`.
+/// Makes room for a matrix with lines and a number of lines that suit the library, full of zeros. Copies the matrix if it
+/// `is_read`.
 #[track_caller]
 fn padded<T: Element>(
     stream: &Stream,

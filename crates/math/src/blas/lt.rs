@@ -1,8 +1,8 @@
 //! cuBLASLt: products with the epilogue inside, so that the result is written once.
 //!
-//! The library has a function for a product of any kind, which a *descriptor* and three *layouts* describe. Its heuristics choose an
-//! algorithm, or say that there is none; then the caller does without. Both take time, so a device keeps them for its last kinds of
-//! products.
+//! The library has a function for a product of any kind, which a *descriptor* and three *layouts* describe. Its heuristics choose
+//! an algorithm, or say that there is none; then the caller does without. Both take time, so a device keeps them for its last kinds
+//! of products.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -196,7 +196,8 @@ pub(super) fn multiply<A: Element, C: Element, S: Number>(
     let suits = c.place().batch == 1
         && a.columns() > 0
         && matches!(compute, compute::F32 | compute::TF32)
-        // The library adds a bias to the rows of a result with contiguous columns. If our rows are contiguous, these are our columns.
+        // The library adds a bias to the rows of a result with contiguous columns. If our rows are contiguous, these are our
+        // columns.
         && bias.is_none_or(|bias| {
             let address = bias.memory().as_raw().0;
             c.place().order == Order::RowMajor && bias.step() == 1 && address.is_multiple_of(ALIGNMENT)
@@ -228,8 +229,8 @@ pub(super) fn multiply<A: Element, C: Element, S: Number>(
     let bias_at = bias.map(|bias| Address(bias.as_raw().0));
     let mut memory: SmallVec<[Arg<'_>; 6]> = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
     memory.extend(bias.iter().map(|bias| Arg::read(bias)));
-    // SAFETY: the product goes to the stream that we are given, reads `a`, `b`, the bias and the scalars, and writes `c`. It depends on
-    // nothing but `kind` and that, because the heuristics choose the same for the same kind.
+    // SAFETY: the product goes to the stream that we are given, reads `a`, `b`, the bias and the scalars, and writes `c`. It
+    // depends on nothing but `kind` and that, because the heuristics choose the same for the same kind.
     unsafe {
         enqueue_with(
             stream,
@@ -297,8 +298,8 @@ impl Matmul {
         let [m, n, k] = kind.size;
         let [input, output] = kind.types.map(|number| number as u32);
         let scalars = DataType::F32 as u32;
-        // SAFETY, for all calls below: the objects are alive, the pointers are to locals, and each attribute has the size that the library's
-        // manual gives it.
+        // SAFETY, for all calls below: the objects are alive, the pointers are to locals, and each attribute has the size that the
+        // library's manual gives it.
         let create = |at| {
             // SAFETY: as above.
             unsafe { api.descriptor_create(at, kind.compute, scalars) }

@@ -62,7 +62,8 @@ pub(super) fn gemv<T: Field>(
         return Ok(());
     }
     let library = Library::of(stream)?;
-    // With contiguous columns, the libraries would have to conjugate `a` alone. Products need not, because `y` can be a row for them.
+    // With contiguous columns, the libraries would have to conjugate `a` alone. Products need not, because `y` can be a row for
+    // them.
     let is_product = a.is_conjugated() && a.order() == Order::ColumnMajor;
     let Some(library) = library.filter(|_| !x.is_empty() && !is_product) else {
         // The libraries do nothing if there is nothing to add up, and leave `y` as it is.
@@ -270,8 +271,8 @@ pub(super) fn triangular<T: Field>(
     let copy = conjugate::copy_unless(stream, label, &library, &a, b.place().order.flipped())?;
     let a = conjugate::choose(a, copy.as_ref())?;
     let (from, place) = (a.place(), b.place());
-    // A library sees each matrix with contiguous columns. If the rows of `b` are, it sees the transposed problem, in which `a` is on
-    // the right.
+    // A library sees each matrix with contiguous columns. If the rows of `b` are, it sees the transposed problem, in which `a` is
+    // on the right.
     let (side, size) = match place.order {
         Order::ColumnMajor => (settings.left, [place.rows, place.columns]),
         Order::RowMajor => (settings.right, [place.columns, place.rows]),
