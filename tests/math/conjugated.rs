@@ -9,6 +9,7 @@ use gpustream_math::blas::Field;
 use gpustream_math::prelude::*;
 
 use crate::numbers::{Value, fractions, whole};
+use crate::routines::is_inside;
 
 tests! {
     Warps: conjugated_inputs_multiply_exactly, conjugated_batches_multiply_in_pairs, conjugated_matrices_times_vectors_are_exact,
@@ -195,7 +196,7 @@ fn conjugated_triangles_solve_and_multiply(device: &Device) -> Result<()> {
                 for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                     let factor = |l: usize| match (i == l, diagonal) {
                         (true, Diagonal::Ones) => C64::new(1.0, 0.0),
-                        _ if (if triangle == Triangle::Lower { l <= i } else { l >= i }) => a.at(i, l),
+                        _ if is_inside(triangle, i, l) => a.at(i, l),
                         _ => C64::new(0.0, 0.0),
                     };
                     let sum: C64 = (0..m).map(|l| factor(l) * b.at(l, j)).sum();

@@ -128,7 +128,7 @@ fn products_of_vectors_are_added(device: &Device) -> Result<()> {
     for_all_fields!(of(s))
 }
 
-fn is_inside(triangle: Triangle, i: usize, j: usize) -> bool {
+pub(crate) fn is_inside(triangle: Triangle, i: usize, j: usize) -> bool {
     if triangle == Triangle::Lower { j <= i } else { j >= i }
 }
 

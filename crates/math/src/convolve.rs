@@ -46,7 +46,7 @@ impl Convolvable for f64 {
 
 /// Convolutions on a stream.
 ///
-/// They take a time that grows with `N log N`, whatever the lengths of both inputs are, where `N` is the length of the full result.
+/// If the full result has `N` elements, a call takes time in proportion to `N log N`, also if one input is short.
 /// The error of each element is small compared with the product of the inputs' Euclidean norms, not with the element itself. The
 /// padded copies come from the device's pool.
 ///
@@ -154,9 +154,8 @@ impl Convolve for Stream {
         y: impl Into<VectorView<'a, T>>,
         z: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()> {
-        let (mut z, of) = (z.into(), Kind { label: "convolve", is_correlation: false, mode });
-        let to = Grid::of_vector(z.len(), z.step());
-        enqueue(self, of, vector(x.into()), vector(y.into()), (z.memory_mut(), to))
+        let of = Kind { label: "convolve", is_correlation: false, mode };
+        enqueue_vectors(self, of, x.into(), y.into(), z.into())
     }
 
     #[track_caller]
@@ -167,9 +166,8 @@ impl Convolve for Stream {
         y: impl Into<VectorView<'a, T>>,
         z: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()> {
-        let (mut z, of) = (z.into(), Kind { label: "correlate", is_correlation: true, mode });
-        let to = Grid::of_vector(z.len(), z.step());
-        enqueue(self, of, vector(x.into()), vector(y.into()), (z.memory_mut(), to))
+        let of = Kind { label: "correlate", is_correlation: true, mode };
+        enqueue_vectors(self, of, x.into(), y.into(), z.into())
     }
 
     #[track_caller]
@@ -232,8 +230,17 @@ impl Grid {
     }
 }
 
-fn vector<T: Convolvable>(x: VectorView<'_, T>) -> (View<'_, T>, Grid) {
-    (x.memory(), Grid::of_vector(x.len(), x.step()))
+#[track_caller]
+fn enqueue_vectors<T: Convolvable>(
+    stream: &Stream,
+    of: Kind,
+    x: VectorView<'_, T>,
+    y: VectorView<'_, T>,
+    mut z: VectorViewMut<'_, T>,
+) -> Result<()> {
+    let to = Grid::of_vector(z.len(), z.step());
+    let [x, y] = [x, y].map(|x| (x.memory(), Grid::of_vector(x.len(), x.step())));
+    enqueue(stream, of, x, y, (z.memory_mut(), to))
 }
 
 #[track_caller]

@@ -137,6 +137,11 @@ impl Place {
         }
     }
 
+    /// Returns the distance from one matrix to the next, or 0 if there is one for all.
+    pub(crate) const fn matrix_step(&self) -> usize {
+        if self.batch == 1 { 0 } else { self.stride }
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.rows == 0 || self.columns == 0 || self.batch == 0
     }
@@ -244,7 +249,7 @@ impl fmt::Display for Place {
 pub struct MatrixView<'a, T> {
     memory: View<'a, T>,
     place: Place,
-    /// Whether routines take the conjugates of the elements. Only of complex numbers.
+    /// True if routines take the conjugate of each element. It is never true for real numbers.
     is_conjugated: bool,
 }
 

@@ -45,8 +45,8 @@ pub(super) fn choose<'a, T: Element>(
     }
 }
 
-/// Computes the conjugate transpose of what is in memory, by the libraries' sum of two matrices. Read in the other order, that is
-/// the conjugate.
+/// Copies a matrix without its conjugation mark, and conjugates the elements. The libraries' sum of two matrices does this if the
+/// second one counts 0 times. It transposes too, so the copy has the other order.
 #[track_caller]
 fn copy<T: Element, S: Number>(
     stream: &Stream,

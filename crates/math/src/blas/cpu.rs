@@ -7,13 +7,14 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use gpustream::Part;
 use gpustream::half::slice::HalfFloatSliceExt as _;
 use gpustream::half::{bf16, f16};
+use gpustream::{Part, Plain, View};
 use num_complex::Complex;
 
 use super::epilogue::TileEpilogue;
 use crate::call::Address;
+use crate::matrix::{MatrixView, Place};
 use crate::number::{Element, Number, Scalar};
 
 /// A matrix, or a batch of them, in the host's memory.
@@ -29,6 +30,19 @@ pub(super) struct Operand {
 }
 
 impl Operand {
+    /// Returns the matrix that is stored in this way in `memory`. Its elements count as they are.
+    pub(super) fn of<T: Plain>(place: Place, memory: View<'_, T>) -> Self {
+        let (row, column) = place.steps();
+        let address = Address(memory.as_raw().0);
+        Self { address, row, column, matrix: place.matrix_step(), is_conjugated: false }
+    }
+
+    /// Returns the matrix that a view shows.
+    pub(super) fn of_view<T: Plain>(matrix: &MatrixView<'_, T>) -> Self {
+        let is_conjugated = matrix.is_conjugated();
+        Self { is_conjugated, ..Self::of(matrix.place(), matrix.memory()) }
+    }
+
     /// Returns the part that begins at a row and a column of one matrix, for reading.
     ///
     /// # Safety

@@ -13,7 +13,7 @@ use super::field::Field;
 use super::routines::Triangular;
 use super::{Diagonal, Triangle};
 use crate::call::Address;
-use crate::matrix::{MatrixView, MatrixViewMut, Place};
+use crate::matrix::{MatrixView, MatrixViewMut};
 use crate::number::Scalar;
 use crate::vector::{VectorView, VectorViewMut};
 
@@ -22,11 +22,6 @@ const BLOCK: usize = 64;
 
 /// The elements of a share of a sum, and of a part of a loop over vectors.
 const SHARE: usize = 16 * 1024;
-
-fn operand<T: Plain>(place: Place, memory: gpustream::View<'_, T>) -> Operand {
-    let (row, column) = place.steps();
-    Operand { address: Address(memory.as_raw().0), row, column, matrix: 0, is_conjugated: false }
-}
 
 /// Returns in how many parts to share `units`.
 fn parts(stream: &Stream, units: usize) -> u32 {
@@ -61,9 +56,9 @@ pub(super) fn syrk<T: Field>(
     c: MatrixViewMut<'_, T>,
 ) -> Result<()> {
     let (n, k) = (a.rows(), a.columns());
-    let (from, place) = (operand(a.place(), a.memory()), c.place());
+    let (from, place) = (Operand::of_view(&a), c.place());
     let (a, mut c) = (a.memory(), c.into_memory());
-    let to = operand(place, c.view());
+    let to = Operand::of(place, c.view());
     let factors = scalars.map(Factor::from);
     let memory = with_scalars(smallvec![Arg::read(&a), Arg::write(&mut c)], &scalars);
     let count = n.div_ceil(BLOCK);
@@ -128,10 +123,9 @@ pub(super) fn triangular<T: Field>(
     b: MatrixViewMut<'_, T>,
 ) -> Result<()> {
     let (m, n) = (b.rows(), b.columns());
-    let from = Operand { is_conjugated: a.is_conjugated(), ..operand(a.place(), a.memory()) };
-    let place = b.place();
+    let (from, place) = (Operand::of_view(&a), b.place());
     let (a, mut b) = (a.memory(), b.into_memory());
-    let to = operand(place, b.view());
+    let to = Operand::of(place, b.view());
     let factor = Factor::from(alpha);
     let scalars = [alpha];
     let memory = with_scalars(smallvec![Arg::read(&a), Arg::write(&mut b)], &scalars);

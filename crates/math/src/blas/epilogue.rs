@@ -80,7 +80,7 @@ finished! {
 pub(crate) struct Epilogue<'a, C> {
     pub(super) bias: Option<VectorView<'a, C>>,
     pub(super) activation: Activation,
-    /// The functions for this type of results, so that products of other types need not know any.
+    /// The functions for results of type `C`. Types that can have no epilogue have no such functions.
     steps: Steps<C>,
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_longlong, c_void};
 
 use gpustream::half::{bf16, f16};
-use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Plain, Result, Stream, View, ViewMut};
+use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Result, Stream, ViewMut};
 use num_complex::Complex;
 use smallvec::{SmallVec, smallvec};
 
@@ -161,11 +161,6 @@ fn computed(full: u32, wanted: Compute, input: DataType, output: DataType) -> Re
     }
 }
 
-/// Returns the distance from one matrix to the next, or 0 if there is one for all.
-fn step(place: Place) -> usize {
-    if place.batch == 1 { 0 } else { place.stride }
-}
-
 #[track_caller]
 fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     stream: &Stream,
@@ -175,20 +170,16 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     b: MatrixView<'_, A>,
     c: MatrixViewMut<'_, C>,
 ) -> Result<()> {
-    fn operand<T: Plain>(place: Place, memory: View<'_, T>, is_conjugated: bool) -> cpu::Operand {
-        let (row, column) = place.steps();
-        cpu::Operand { address: Address(memory.as_raw().0), row, column, matrix: step(place), is_conjugated }
-    }
-    let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
+    let c_place = c.place();
     let mut c = c.into_memory();
     let product = cpu::Job {
         m: c_place.rows,
         n: c_place.columns,
-        k: a_place.columns,
+        k: a.columns(),
         batch: c_place.batch,
-        a: operand(a_place, a.memory(), a.is_conjugated()),
-        b: operand(b_place, b.memory(), b.is_conjugated()),
-        c: operand(c_place, c.view(), false),
+        a: cpu::Operand::of_view(&a),
+        b: cpu::Operand::of_view(&b),
+        c: cpu::Operand::of(c_place, c.view()),
         alpha: cpu::Factor::from(options.alpha),
         beta: cpu::Factor::from(options.beta),
     };
@@ -256,7 +247,7 @@ fn on_library<A: Element, C: Element, S: Number>(
         ops: [op(a_place, a.is_conjugated()), op(b_place, b.is_conjugated())],
         size: [c_place.rows, c_place.columns, a_place.columns],
         leading: [a_place, b_place, c_place].map(|place| place.leading.max(1)),
-        stride: [a_place, b_place, c_place].map(step),
+        stride: [a_place, b_place, c_place].map(|place| place.matrix_step()),
         batch: c_place.batch,
         types: [A::TYPE, C::TYPE],
         compute,
@@ -355,7 +346,7 @@ fn needs_padding<A: Element, C: Element>(
     c: &MatrixViewMut<'_, C>,
 ) -> bool {
     let fits = |place: Place, address: usize| {
-        [place.rows, place.columns, place.leading, step(place), address]
+        [place.rows, place.columns, place.leading, place.matrix_step(), address]
             .iter()
             .all(|number| number % UNIT == 0)
     };
@@ -397,7 +388,7 @@ fn on_padded<A: Element, C: Element, S: Number>(
     Ok(())
 }
 
-/// Makes room for a matrix with lines and a number of lines that suit the library, full of zeros. Copies the matrix if it
+/// Allocates zeros for a matrix with as many lines, of such a length, as the library takes. Copies the matrix there if it
 /// `is_read`.
 #[track_caller]
 fn padded<T: Element>(

@@ -358,6 +358,15 @@ pub(super) fn reduce<T: Field, R: Plain>(
     Ok(result)
 }
 
+/// Checks that two vectors belong together.
+#[track_caller]
+fn check_lens(label: &'static str, x: usize, y: usize) -> Result<()> {
+    if x == y {
+        return Ok(());
+    }
+    Err(mismatch(label, format!("vectors of {x} and {y} elements: give vectors of one length")))
+}
+
 #[track_caller]
 pub(super) fn axpy<T: Field>(
     stream: &Stream,
@@ -367,10 +376,7 @@ pub(super) fn axpy<T: Field>(
 ) -> Result<()> {
     const LABEL: &str = "axpy";
     check_scalars(LABEL, &[alpha])?;
-    if x.len() != y.len() {
-        let text = format!("vectors of {} and {} elements: give vectors of one length", x.len(), y.len());
-        return Err(mismatch(LABEL, text));
-    }
+    check_lens(LABEL, x.len(), y.len())?;
     if x.is_empty() {
         return Ok(());
     }
@@ -401,10 +407,7 @@ pub(super) fn rot<T: Field>(
 ) -> Result<()> {
     const LABEL: &str = "rot";
     check_scalars(LABEL, &factors)?;
-    if x.len() != y.len() {
-        let text = format!("vectors of {} and {} elements: give vectors of one length", x.len(), y.len());
-        return Err(mismatch(LABEL, text));
-    }
+    check_lens(LABEL, x.len(), y.len())?;
     if x.is_empty() {
         return Ok(());
     }
