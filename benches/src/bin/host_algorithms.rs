@@ -4,6 +4,7 @@
 //! A time is that of one call and the wait for it. Pairs are two arrays for us and an array of pairs for the others.
 
 use std::hint::black_box;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Instant;
 
@@ -160,7 +161,9 @@ fn timed_on<T>(mut data: Vec<T>, f: impl FnOnce(&mut Vec<T>)) -> f64 {
 
 /// Returns how many elements each thread has if there is one for each processor.
 fn share(n: usize) -> usize {
-    n.div_ceil(thread::available_parallelism().map_or(1, usize::from)).max(1)
+    static THREADS: LazyLock<usize> =
+        LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+    n.div_ceil(*THREADS).max(1)
 }
 
 /// Calls `f` on each share of `x` in a thread of its own, and returns the results.
