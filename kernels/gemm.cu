@@ -127,7 +127,7 @@ GS_INLINE float activated(float x, unsigned int activation) {
     return activation == relu ? rectified(x) : x;
 }
 
-// What becomes of the sums, and where they go.
+// Scales and activates the sums, and stores them.
 template <class Out>
 struct Results {
     Out* to;

@@ -83,7 +83,7 @@ impl Stored {
 pub enum Activation {
     /// x itself.
     #[default]
-    Identity,
+    None,
     /// The larger one of x and 0. NaN stays NaN.
     Relu,
     /// x·Φ(x), if Φ is the distribution function of the standard normal distribution (Hendrycks and Gimpel, 2016), by `erf`.
@@ -124,7 +124,7 @@ impl<'a, T: Plain> Product<'a, T> {
             alpha: 1.0,
             beta: 0.0,
             bias: None,
-            activation: Activation::Identity,
+            activation: Activation::None,
         }
     }
 

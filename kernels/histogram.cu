@@ -1,4 +1,4 @@
-// Histograms of bytes, and of floats in bins of the same width.
+// Histograms of bytes and of floats. All bins of floats have the same width.
 #include "count_bins.cuh"
 
 /// bins[v] += number of x[i] that equal v, for each of the 256 byte values

@@ -64,7 +64,7 @@ impl Case {
             alpha: 1.0,
             beta: 0.0,
             has_bias: false,
-            activation: Activation::Identity,
+            activation: Activation::None,
         }
     }
 
@@ -228,8 +228,7 @@ fn batches_and_distances_are_respected(device: &Device) -> Result<()> {
 
 fn results_are_scaled_and_activated(device: &Device) -> Result<()> {
     let s = device.stream()?;
-    for (i, activation) in [Activation::Identity, Activation::Relu, Activation::Gelu].into_iter().enumerate()
-    {
+    for (i, activation) in [Activation::None, Activation::Relu, Activation::Gelu].into_iter().enumerate() {
         for (alpha, beta) in [(1.0, 1.0), (-0.5, 0.0), (0.25, -2.0)] {
             let plain = Case::plain([37, 24 + i, 16], [false, true]);
             let case = Case { alpha, beta, has_bias: alpha != 1.0, activation, ..plain };

@@ -109,9 +109,9 @@ GS_INLINE void wait_for_copies() {
 #undef GS_ASYNC_COPIES_
 
 /// Calls `use(stage, step)` for each step from 0 to `steps - 1`, after what `fill(stage, step)` began to copy has arrived. Up to
-/// `Stages - 1` steps are filled ahead. There are `Stages` stages, 2 or more: in memory of stage `s` lies step `s`, later step
-/// `s + Stages`, and so on. All threads see a stage when one of them uses it. What `use` writes to shared memory outside of its stage
-/// is not ordered with the other threads. When the function returns, all copies are done, but other threads may still use the last
+/// `Stages - 1` steps are filled ahead. There are `Stages` stages, 2 or more. Stage `s` first holds step `s`, then step
+/// `s + Stages`, and so on. If one thread uses a stage, all threads have filled it. If `use` writes to other shared memory, order
+/// that with the other threads yourself. When the function returns, all copies are done, but other threads may still use the last
 /// stage.
 /// Threads: all of the block, with the same number of steps.
 /// Shared memory: the stages are yours.

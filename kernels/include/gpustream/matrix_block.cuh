@@ -1,4 +1,4 @@
-// Products of tiles in shared memory by all warps of a block, out of which you build a product of your own.
+// All warps of a block multiply tiles in shared memory. You build your own product from this.
 //
 // You say how large the tiles are, bring them to shared memory in your way, and do with the sums what you like:
 //
