@@ -34,14 +34,14 @@ GS_INLINE void multiply(const Memory* x, const Memory* y, Sum* c, int steps, boo
     }
 }
 
-// out = x y, for 32 rows and 32 columns by two warps, and three tiles deep. Tiles are stored by columns as the matrices are.
+// out = x y, for 32 rows and 32 columns by two warps, and three tiles deep. Tiles are stored by columns as the matrices are. `scratch`
+// is shared memory, one for all orders: a kernel may declare 48 KiB.
 template <class T, bool a_by_columns, bool b_by_columns, class Memory, class Sum>
-GS_INLINE void multiply_tiles(const Memory* x, const Memory* y, Sum* out) {
+GS_INLINE void multiply_tiles(const Memory* x, const Memory* y, Sum* out, Sum* scratch) {
     constexpr int deep = 64 / sizeof(Memory), steps = 3, depth = steps * deep;
     typedef gs::BlockProduct<T, 32, 32, deep, 2, 1, a_by_columns, b_by_columns> Product;
     __shared__ typename Product::TileA a;
     __shared__ typename Product::TileB b;
-    __shared__ gs::Pack<Sum> scratch[Product::scratch * sizeof(Sum) / 16];
     Product product;
     for (int step = 0; step < steps; ++step) {
         GS_FOR_EACH_IN_BLOCK(i, 32 * deep) {
@@ -61,23 +61,25 @@ GS_INLINE void multiply_tiles(const Memory* x, const Memory* y, Sum* out) {
         product.multiply_add(a, b);
         __syncthreads();
     }
-    product.for_each_piece(scratch[0].at, [&](int row, int column, const typename Product::Piece& sums) {
+    product.for_each_piece(scratch, [&](int row, int column, const typename Product::Piece& sums) {
         for (int i = 0; i < sums.size; ++i) out[row * 32 + column + i] = sums.at[i];
     });
 }
 
 template <class T, class Memory, class Sum>
 GS_INLINE void multiply_tiles(const Memory* x, const Memory* y, Sum* out, bool a_by_columns, bool b_by_columns) {
+    __shared__ gs::Pack<Sum> packs[gs::BlockProduct<T, 32, 32, 64 / sizeof(Memory), 2, 1>::scratch * sizeof(Sum) / 16];
+    Sum* const scratch = gs::shared_address(packs)->at;
     if (a_by_columns) {
         if (b_by_columns) {
-            multiply_tiles<T, true, true>(x, y, out);
+            multiply_tiles<T, true, true>(x, y, out, scratch);
         } else {
-            multiply_tiles<T, true, false>(x, y, out);
+            multiply_tiles<T, true, false>(x, y, out, scratch);
         }
     } else if (b_by_columns) {
-        multiply_tiles<T, false, true>(x, y, out);
+        multiply_tiles<T, false, true>(x, y, out, scratch);
     } else {
-        multiply_tiles<T, false, false>(x, y, out);
+        multiply_tiles<T, false, false>(x, y, out, scratch);
     }
 }
 
