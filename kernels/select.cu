@@ -186,16 +186,24 @@ GS_INLINE void select_shares(int step, const T* x, size_t n, const Keep& keeps, 
         counts[b] = count;
         return;
     }
-    size_t at = (size_t)counts[b], at_rest = begin - at;
-    for (size_t i = begin; i < end; ++i) {
-        if (keeps.at(x, i)) {
-            to.kept[at] = element(x, i);
-            if (to.positions) to.positions[at] = (gs::u32)i;
-            ++at;
-        } else if (to.rest) {
-            to.rest[at_rest++] = element(x, i);
-        }
+    const bool is_last = b + 1 == gs::blocks_in_grid();
+    const size_t kept_end = (size_t)(is_last ? *to.kept_count : counts[b + 1]), rest_end = to.rest ? end - kept_end : 0;
+    size_t i = begin, at = (size_t)counts[b], at_rest = begin - at;
+    // While there is room for both kinds, each element is stored where the next one of either goes. There is no branch to guess.
+    for (; i < end && at < kept_end && (!to.rest || at_rest < rest_end); ++i) {
+        const bool keep = keeps.at(x, i);
+        to.kept[at] = element(x, i);
+        if (to.positions) to.positions[at] = (gs::u32)i;
+        if (to.rest) to.rest[at_rest] = element(x, i);
+        at += keep;
+        at_rest += !keep;
     }
+    // All others are of one kind.
+    for (; i < end && at < kept_end; ++i, ++at) {
+        to.kept[at] = element(x, i);
+        if (to.positions) to.positions[at] = (gs::u32)i;
+    }
+    for (; i < end && at_rest < rest_end; ++i, ++at_rest) to.rest[at_rest] = element(x, i);
 }
 
 }  // namespace
