@@ -57,24 +57,40 @@ struct Bins {
     GS_INLINE Bits rank(Bits key) const { return order.rank(key == minus_zero ? (Bits)0 : key); }
 
     // Returns the bin that a key is in, or the number of bins if it is in none, such as NaN.
-    GS_INLINE gs::u32 of(Bits key) const { return scale != 0 ? of_even(key) : of_uneven(key); }
+    GS_INLINE gs::u32 of(Bits key) const {
+        if (scale == 0) return of_uneven(key);
+        gs::u32 bin;
+        return quick(key, bin) ? bin : slow(key);
+    }
 
-    GS_INLINE gs::u32 of_even(Bits key) const {
+    // The place of a key in even bins. 0 is the middle of the first bin.
+    GS_INLINE Real from_first_middle(Bits key) const {
         const Real from_low = kind < kind_float ? (Real)(Bits)(order.rank(key) - low_rank) : real_of(key, kind) - low;
-        const Real from_first_middle = from_low * scale - (Real)0.5;
+        return from_low * scale - (Real)0.5;
+    }
+
+    // Finds a key's bin in even bins, but not if it is near an edge.
+    GS_INLINE bool quick(Bits key, gs::u32& bin) const {
+        const Real at = from_first_middle(key);
         // The sum rounds it to an integer. This takes less time than a conversion.
         constexpr Real large = RealOf<Bits>::large;
-        const Real sum = from_first_middle + large;
-        const Real from_middle = from_first_middle - (sum - large);
-        const RealBits bin = gs::bit_cast<RealBits>(sum) - gs::bit_cast<RealBits>(large);
-        if (bin < bins && from_middle < sure && from_middle > -sure) return (gs::u32)bin;
+        const Real sum = at + large;
+        const Real from_middle = at - (sum - large);
+        const RealBits near = gs::bit_cast<RealBits>(sum) - gs::bit_cast<RealBits>(large);
+        const bool is_sure = from_middle < sure && from_middle > -sure;
+        bin = is_sure && near < bins ? (gs::u32)near : bins;
+        return is_sure || !(at > (Real)-1 && at < (Real)bins);
+    }
+
+    // Finds a key's bin in even bins by the nearest edge. For others, rounding cannot decide.
+    GS_INLINE gs::u32 slow(Bits key) const {
         const Bits place = rank(key);
         if (place < low_rank || place > high_rank) return bins;
         if (place == high_rank) return bins - 1;
-        gs::u32 near = bin < bins ? (gs::u32)bin : from_first_middle < 0 ? 0 : bins - 1;
-        while (place < edges[near]) --near;
-        while (place >= edges[near + 1]) ++near;
-        return near;
+        const Real at = from_first_middle(key) + (Real)1;
+        // This rounds it down, because it is positive.
+        const gs::u32 edge = at > 0 ? (gs::u32)at : 0;
+        return place < edges[edge] ? edge - 1 : edge;
     }
 
     GS_INLINE gs::u32 of_uneven(Bits key) const {
@@ -194,10 +210,11 @@ __global__ void edge_ranks(const Bits* __restrict__ edges, Bits* __restrict__ ra
 }
 
 /// counts[b] += number of elements in bin b. If `copies` is not 0, blocks have that many counters of each bin in dynamic shared memory, a
-/// power of two. Bytes always have counters of their own, because a block counts bytes and then looks for their bins.
+/// power of two, and as many for elements in none. Bytes always have counters of their own, because a block counts bytes and then looks
+/// for their bins.
 /// types: Bits = unsigned char, unsigned short, unsigned int, unsigned long long
 /// requires: n <= len(x), 1 <= len(count), 1 <= bins, bins + 1 <= len(edges), bins <= len(counts),
-///           4 * bins * copies <= shared
+///           4 * (bins + 1) * copies <= shared
 /// optional: count, edges
 template <class Bits>
 __global__ void count_in_bins(const Bits* __restrict__ x, size_t n, const gs::u64* __restrict__ count,
@@ -205,24 +222,25 @@ __global__ void count_in_bins(const Bits* __restrict__ x, size_t n, const gs::u6
                               gs::u64 if_set, gs::u64 if_clear, gs::u64 minus_zero, gs::u64* __restrict__ counts,
                               unsigned int copies) {
     extern __shared__ unsigned int local_counts[];
-    __shared__ gs::u32 counts_of_bytes[sizeof(Bits) == 1 ? byte_copies * 256 : 1];
+    __shared__ gs::u32 counts_of_bytes[sizeof(Bits) == 1 ? byte_copies * 257 : 1];
     const Bins<Bits> by({(Bits)if_set, (Bits)if_clear}, minus_zero, edges, bins, kind, scale, sure);
     n = live(n, count);
     const auto add = [=](gs::u32 bin, gs::u32 more) {
         if (bin < bins) gs::atomic_add(&counts[bin], (gs::u64)more);
     };
     if (sizeof(Bits) == 1) {
-        count_bins(x, n, gs::shared_address(counts_of_bytes), byte_copies, 256, [](Bits key) { return (gs::u32)key; },
-                   [=](gs::u32 byte, gs::u32 more) { add(by.of((Bits)byte), more); });
+        count_bins(
+            x, n, gs::shared_address(counts_of_bytes), byte_copies, 256, always_quick([](Bits key) { return (gs::u32)key; }),
+            [=](gs::u32 byte, gs::u32 more) { add(by.of((Bits)byte), more); });
         return;
     }
     gs::u32* const local = gs::shared_address(local_counts);
     if (copies == 0) {
         GS_FOR_EACH_WIDE_IN(n, x, [=](Bits key) { add(by.of(key), 1); });
     } else if (scale != 0) {
-        count_bins(x, n, local, copies, bins, [=](Bits key) { return by.of_even(key); }, add);
+        count_bins(x, n, local, copies, bins, by, add);
     } else {
-        count_bins(x, n, local, copies, bins, [=](Bits key) { return by.of_uneven(key); }, add);
+        count_bins(x, n, local, copies, bins, always_quick([=](Bits key) { return by.of_uneven(key); }), add);
     }
 }
 

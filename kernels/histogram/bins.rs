@@ -199,7 +199,7 @@ struct Plan<T: Ranked> {
     edges: Option<Buffer<T::Bits>>,
     /// Bins per unit if they are even, otherwise 0.
     scale: f64,
-    /// How close to the middle of a bin, in bins, an element must be that we do not compare it with edges.
+    /// How close to the middle of a bin, in bins, an element must be that we do not compare it with an edge.
     sure: f64,
     masks: [u64; 2],
     /// Bits that count as 0.
@@ -244,9 +244,15 @@ impl<T: Binned> Plan<T> {
                 let computed = if size_of::<T>() == 8 { 1.0 } else { f64::from(1 << 29) };
                 let rounding = computed + low.abs().max(high.abs()) / (high - low);
                 plan.sure = 0.5 - f64::from(few) * rounding * (4.0 * f64::EPSILON);
-                // With very many bins most elements would be compared with edges that are not near.
-                if plan.sure > 0.25 {
-                    plan.scale = f64::from(few) / (high - low);
+                // With very many bins most elements would be in doubt. The kernel's numbers must not overflow or lose digits.
+                let scale = f64::from(few) / (high - low);
+                let fits = if size_of::<T>() == 8 {
+                    scale.is_normal()
+                } else {
+                    (scale as f32).is_normal() && ((high - low) as f32).is_finite()
+                };
+                if plan.sure > 0.25 && fits {
+                    plan.scale = scale;
                 }
                 let mut edges = stream.alloc(count + 1)?;
                 kernels.even_edges(
@@ -282,14 +288,13 @@ impl<T: Binned> Plan<T> {
         Ok(plan)
     }
 
-    /// Returns a launch that shares `n` elements, and how many counters a block has for each bin in shared memory, up to `copies`: a power
-    /// of two, or 0 if the counters would be too large.
+    /// Returns a launch that shares `n` elements, and how many counters a block has for each bin in shared memory, up to `most`: a power
+    /// of two, or 0 if the counters would be too large. One counter for each bin takes `bytes` in all.
     #[track_caller]
-    fn launch(&self, stream: &Stream, n: usize, size: usize, copies: usize) -> Result<(Launch, u32)> {
+    fn launch(stream: &Stream, n: usize, bytes: usize, most: usize) -> Result<(Launch, u32)> {
         let (blocks, launch) = filling(stream, n)?;
-        let bytes = self.bins as usize * size;
-        let copies = match copies.min(COPIES / bytes) {
-            0 => usize::from(bytes <= LOCAL),
+        let copies = match most.min(COPIES / bytes) {
+            0 => most.min(usize::from(bytes <= LOCAL)),
             fit => 1 << fit.ilog2(),
         };
         Ok((launch(blocks).shared((bytes * copies) as u32), copies as u32))
@@ -354,7 +359,7 @@ fn weighted<T: Binned, W: Weight>(
         return stream.sum_segments(&sorted, &offsets);
     }
     let mut sums = stream.zeros::<W::Sum>(bins)?;
-    let (launch, local) = plan.launch(stream, n, 8, 1)?;
+    let (launch, local) = Plan::<T>::launch(stream, n, 8 * bins, 1)?;
     let top = bytemuck::cast_slice::<W::SeenSum, u8>(&[W::TOP])
         .iter()
         .rev()
@@ -380,12 +385,13 @@ impl Histogram for Stream {
         let plan = Plan::new(self, &kernels, bins)?;
         let mut counts = self.zeros(plan.bins as usize)?;
         let n = values.len();
-        // A warp's lanes meet in counters; a worker of the CPU is alone.
+        // A warp's lanes meet in counters; a worker of the CPU is alone. The kernel has counters of its own for bytes.
         let most = match Form::of(self.device()) {
+            _ if size_of::<T>() == 1 => 0,
             Form::Blocks => 16,
             Form::Shares => 1,
         };
-        let (launch, copies) = plan.launch(self, n, 4, most)?;
+        let (launch, copies) = Plan::<T>::launch(self, n, 4 * (plan.bins as usize + 1), most)?;
         let [if_set, if_clear] = plan.masks;
         kernels.count_in_bins(
             self,

@@ -247,6 +247,9 @@ fn even_bins_are_those_of_numpy(device: &Device) -> Result<()> {
             even(&s, &floats, [-0.0, 1.5], bins, f64::from)?;
             even(&s, &floats, [f32::MIN, f32::MAX], bins, f64::from)?;
             even(&s, &floats, [16_777_216.0, 16_777_218.0], bins, f64::from)?;
+            // So many bins per unit are more than an f32 holds.
+            let tiny: Vec<f32> = (0..n).map(|i| f32::from_bits(i as u32 % 12)).collect();
+            even(&s, &tiny, [f32::from_bits(1), f32::from_bits(9)], bins, f64::from)?;
             let doubles: Vec<f64> = floats.iter().map(|x| f64::from(*x) * 0.1).collect();
             even(&s, &doubles, [-3.7, 0.3], bins, |x| x)?;
             even(&s, &doubles, [1e15, 1e15 + 1.0], bins, |x| x)?;

@@ -261,7 +261,7 @@ fn histograms_match_plain_rust(device: &Device) -> Result<()> {
             *last = f32::NAN;
         }
         let (x, mut bins) = (s.upload(&values)?, s.zeros::<u64>(100)?);
-        let launch = Launch::new([3, 1, 1], [128, 1, 1]).shared(400);
+        let launch = Launch::new([3, 1, 1], [128, 1, 1]).shared(404);
         kernels.histogram_f32(&s, &launch, &x.slice(at..)?, &mut bins, n, -4.0, 5.0, 100)?;
         assert_eq!(
             s.download(&bins)?,

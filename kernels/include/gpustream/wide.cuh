@@ -178,11 +178,12 @@ GS_INLINE Acc fold_wide(size_t n, Acc identity, Combine combine, Map map, const 
     return acc[0];
 }
 
-// The function behind GS_FOR_EACH_WIDE_IN.
-template <class Visit, class In>
-GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
+// Shares 0..n among the grid's threads, and calls visit(pack) for packs of one element or more. `Visit` is a struct with a
+// template, because NVRTC refuses generic lambdas.
+template <class In, class Visit>
+GS_INLINE void visit_packs(size_t n, const In* in, const Visit& visit) {
 #if defined(GS_SERIAL)
-    GS_FOR_EACH(i, n) visit(in[i]);
+    GS_FOR_EACH(i, n) visit(Pack<In, 1>{{in[i]}});
 #else
     constexpr int lanes = pack_size<In>(), batch = 2;
     walk_wide<batch, lanes>(
@@ -192,16 +193,28 @@ GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
             GS_UNROLL
             for (int b = 0; b < batch && b < c; ++b) loaded[b] = load_wide(in + i + b * stride);
             GS_UNROLL
-            for (int b = 0; b < batch && b < c; ++b) {
-                GS_UNROLL
-                for (int lane = 0; lane < lanes; ++lane) visit(loaded[b].at[lane]);
-            }
+            for (int b = 0; b < batch && b < c; ++b) visit(loaded[b]);
         },
         [&](int c, size_t i, size_t stride) {
             GS_UNROLL
-            for (int b = 0; b < batch && b < c; ++b) visit(in[i + b * stride]);
+            for (int b = 0; b < batch && b < c; ++b) visit(Pack<In, 1>{{in[i + b * stride]}});
         });
 #endif
+}
+
+// The function behind GS_FOR_EACH_WIDE_IN.
+template <class Visit>
+struct EachLane {
+    const Visit& visit;
+    template <class In, int Size>
+    GS_INLINE void operator()(const Pack<In, Size>& pack) const {
+        GS_UNROLL
+        for (int lane = 0; lane < Size; ++lane) visit(pack.at[lane]);
+    }
+};
+template <class Visit, class In>
+GS_INLINE void visit_wide(size_t n, const In* in, Visit visit) {
+    visit_packs(n, in, EachLane<Visit>{visit});
 }
 
 }  // namespace gs
