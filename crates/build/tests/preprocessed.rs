@@ -239,3 +239,40 @@ __global__ void logarithm(float* x) {
     let slow: Vec<_> = built.files[0].kernels.iter().filter(on_stacks).collect();
     assert!(slow.is_empty(), "{slow:?}");
 }
+
+#[test]
+fn kernels_compile_for_cuda_without_what_their_host_code_needs() {
+    // A library that is not installed, a member that CUDA 13 no longer has, and a type that comes with the library.
+    let text = "\
+#include <cublas_v2.h>
+#include <nccl.h>
+template <void (*act)(float&), class T> __global__ void each(T* x) { float v = x[0]; act(v); x[0] = v; }
+__device__ void twice(float& v) { v *= 2; }
+__device__ void half_of(float& v) { v /= 2; }
+cublasHandle_t handle;
+#if __CUDA_ARCH__ >= 900
+__global__ void newest(__nv_bfloat16* x) { *x = 1.0f; }
+#endif
+int clock_rate(cublasHandle_t blas) {
+    cudaDeviceProp properties;
+    return properties.clockRate + cublasFunctionOfTomorrow(blas);
+}
+void run(__nv_bfloat16* x, float* y) {
+    each<twice><<<1, 1>>>(x);
+    each<half_of><<<1, 1>>>(y);
+    missing_function(handle, x);
+}
+";
+    if Nvcc::find().is_err() {
+        println!("skipped: no nvcc");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, |kernels| {
+        kernels.backend(Backend::Cuda).cuda_arch("sm_80").cuda_arch("sm_90")
+    })
+    .unwrap();
+    let of =
+        |name: &str| built.files[0].kernels.iter().filter(|kernel| kernel.kernel.starts_with(name)).count();
+    assert_eq!((of("each"), of("newest")), (4, 1), "{:?}", built.files[0].kernels);
+}
