@@ -132,7 +132,7 @@ impl DependentTypes {
         }
     }
 
-    /// Returns the type of a call's result, if all functions of the name that the call may mean agree.
+    /// Returns the type that a call returns, if all functions agree that it may mean.
     pub(super) fn result(&self, name: &str, given: &[String], values: &[Option<String>]) -> Option<String> {
         let fits = |function: &&Function| {
             function.parameters.len() >= given.len() && function.signature.len() >= values.len()

@@ -151,7 +151,7 @@ pub(super) fn stars(declarator: Node<'_>) -> usize {
     declarator.child_by_field_name("declarator").map_or(own, |inner| own + stars(inner))
 }
 
-/// Returns the names of a template's parameters. One without a name has an empty one.
+/// Returns the parameter names of a template. One without a name has an empty one.
 pub(super) fn template_names(source: &SourceFile, template: Node<'_>) -> Vec<String> {
     let list = template.child_by_field_name("parameters").map(named).unwrap_or_default();
     let names = list.into_iter().map(|parameter| {
