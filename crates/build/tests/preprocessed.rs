@@ -239,3 +239,71 @@ __global__ void logarithm(float* x) {
     let slow: Vec<_> = built.files[0].kernels.iter().filter(on_stacks).collect();
     assert!(slow.is_empty(), "{slow:?}");
 }
+
+#[test]
+fn instances_follow_from_explicit_instantiations_and_types_of_functions() {
+    let text = "\
+template <class T> struct DeviceType { using type = T; };
+namespace host { struct half_of_host { unsigned short bits; }; }
+using float16_t = host::half_of_host;
+template <> struct DeviceType<float16_t> { typedef __half type; };
+template <class T> using device_type = typename DeviceType<T>::type;
+template <class T> device_type<T>* device_cast(T* x) { return (device_type<T>*)x; }
+template <class T> const device_type<T>* device_cast(const T* x) { return (const device_type<T>*)x; }
+enum class Device { CPU, CUDA };
+struct View { void* p; template <class T> T* data(); template <class T> const T* data() const; };
+struct Scale { template <Device D, class T> void compute(View& x) const; };
+template <class T> __global__ void scale(T* x) { *x = *x + *x; }
+template <class T, bool Far> __global__ void move(const T* x) {}
+template <Device D, class T> void Scale::compute(View& x) const {
+    const auto* known = device_cast(x.data<T>());
+    scale<<<1, 1>>>(device_cast(x.data<T>()));
+    move<device_type<T>, /* far: */ true><<<1, 1>>>(known);
+}
+#define COMPUTE(T) template void Scale::compute<Device::CUDA, T>(View& x) const;
+COMPUTE(float)
+COMPUTE(float16_t)
+";
+    let bindings = bindings(text, &[]);
+    assert_eq!(
+        instances(&bindings),
+        ["scale<float>", "scale<__half>", "move<float, true>", "move<__half, true>"]
+    );
+}
+
+#[test]
+fn kernels_compile_for_cuda_without_what_their_host_code_needs() {
+    // A library that is not installed, a member that CUDA 13 no longer has, and a type that comes with the library.
+    let text = "\
+#include <cublas_v2.h>
+#include <nccl.h>
+template <void (*act)(float&), class T> __global__ void each(T* x) { float v = x[0]; act(v); x[0] = v; }
+__device__ void twice(float& v) { v *= 2; }
+__device__ void half_of(float& v) { v /= 2; }
+cublasHandle_t handle;
+#if __CUDA_ARCH__ >= 900
+__global__ void newest(__nv_bfloat16* x) { *x = 1.0f; }
+#endif
+int clock_rate(cublasHandle_t blas) {
+    cudaDeviceProp properties;
+    return properties.clockRate + cublasFunctionOfTomorrow(blas);
+}
+void run(__nv_bfloat16* x, float* y) {
+    each<twice><<<1, 1>>>(x);
+    each<half_of><<<1, 1>>>(y);
+    missing_function(handle, x);
+}
+";
+    if Nvcc::find().is_err() {
+        println!("skipped: no nvcc");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, |kernels| {
+        kernels.backend(Backend::Cuda).cuda_arch("sm_80").cuda_arch("sm_90")
+    })
+    .unwrap();
+    let of =
+        |name: &str| built.files[0].kernels.iter().filter(|kernel| kernel.kernel.starts_with(name)).count();
+    assert_eq!((of("each"), of("newest")), (4, 1), "{:?}", built.files[0].kernels);
+}

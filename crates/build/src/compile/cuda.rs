@@ -4,13 +4,17 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use super::{
-    Common, Image, Output, SHELL, beside, dependencies, device_code, execute, include, preprocess, stamp,
-    write_unit,
+    Common, Image, Output, SHELL, beside, checks, dependencies, device_code, execute, include, preprocess,
+    stamp, write_unit,
 };
 use crate::backend::Backend;
 use crate::diagnostic::{Diagnostic, Error, Result};
+use crate::headers::{vendor, write_if_changed};
+use crate::names::places_of;
+use crate::parse;
 use crate::report::{KernelReport, Occupancy};
 use crate::tables;
 use crate::tables::nvidia::{self, Resources};
@@ -39,21 +43,29 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
 
     // nvcc passes its arguments to a shell, in quotes that still let it interpret some characters. So we run
     // it in the output folder and only use names relative to it, whatever the folder itself is called.
-    let command = || {
+    let command = |more: Option<String>| {
         let mut command = Command::new(&nvcc.path);
         command.current_dir(&common.out_dir).args(&flags).arg("--keep-dir").arg(format!("{name}.cuda"));
-        command.arg(&source).arg("-o").arg(format!("{name}.fatbin"));
+        command.args(more).arg(&source).arg("-o").arg(format!("{name}.fatbin"));
         command
     };
     let complete = numbers.iter().all(|n| cubin(&keep, n).is_some());
-    let parts = [&*format!("{:?}", command()), &nvcc.version, &text];
-    let outcome = stamp::unless_good((&image, complete), unit, common, &parts, || {
+    let parts = [&*format!("{:?}", command(None)), &nvcc.version, &text];
+    let run = |command| {
         let _ = fs::remove_dir_all(&keep);
         fs::create_dir_all(&keep)?;
-        let log = execute(command(), unit, Backend::Cuda, &format!("CUDA ({})", archs.join(", ")))?;
+        let log = execute(command, unit, Backend::Cuda, &format!("CUDA ({})", archs.join(", ")));
         let dependencies = dependencies::of_preprocessed(&keep, &common.out_dir);
         drop_intermediates(&keep);
-        Ok((log, dependencies))
+        Ok((log?, dependencies))
+    };
+    let outcome = stamp::unless_good((&image, complete), unit, common, &parts, || {
+        run(command(None)).or_else(|error| {
+            // Host code often needs a library that is not installed, or functions that this version of CUDA no longer has.
+            let Some(code) = without_host_code(unit, nvcc, &numbers, common) else { return Err(error) };
+            write_if_changed(&common.out_dir.join(&source), code.as_bytes())?;
+            run(command(Some(host_libraries(common)))).map_err(|_| error)
+        })
     })?;
     let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
     targets.push(format!("compute_{newest}"));
@@ -75,6 +87,12 @@ pub(super) fn newest(archs: &[String]) -> Option<&str> {
     numbers(archs).ok()?.into_iter().max_by_key(|number| sort_key(number))
 }
 
+/// Returns the option with which host code may include libraries that are not installed.
+fn host_libraries(common: &Common) -> String {
+    let folder = common.includes.first().map(|ours| ours.join(vendor::HOST_OF_CUDA)).unwrap_or_default();
+    format!("-I{}", folder.strip_prefix(&common.out_dir).unwrap_or(&folder).display())
+}
+
 /// Returns the file as the preprocessor leaves it for a target.
 pub(super) fn preprocess(unit: &Unit, nvcc: &Nvcc, number: &str, common: &Common) -> Result<Vec<u8>> {
     let name = format!("{}.cuda.preprocess.cu", unit.module.name);
@@ -82,9 +100,31 @@ pub(super) fn preprocess(unit: &Unit, nvcc: &Nvcc, number: &str, common: &Common
     let mut command = Command::new(&nvcc.path);
     command.current_dir(&common.out_dir).args(["-std=c++17", "-x=cu", "-E"]);
     command.arg(format!("-gencode=arch=compute_{number},code=sm_{number}"));
-    command.args(common.shell_arguments(Backend::Cuda)?);
+    command.args(common.shell_arguments(Backend::Cuda)?).arg(host_libraries(common));
     command.arg(format!("-Xcompiler={}", preprocess::KEPT.join(","))).arg(name);
     preprocess::execute(command)
+}
+
+/// Returns the file as the preprocessor leaves it for each target, without what only host code needs. Returns `None` if the file
+/// has no host code, or if the preprocessor fails.
+fn without_host_code(unit: &Unit, nvcc: &Nvcc, numbers: &[&str], common: &Common) -> Option<String> {
+    let mut code = String::new();
+    let mut has_host_code = false;
+    for (at, number) in numbers.iter().enumerate() {
+        let source = preprocess::source(unit, preprocess(unit, nvcc, number, common).ok()?, common);
+        let part = parse::device_part(&source).ok()?;
+        has_host_code |= part.is_some();
+        let text = part.as_ref().unwrap_or(&source.text);
+        // The host code that would instantiate templates is gone, so our checks do it, for the kernels that this target has.
+        let mut here = Unit { only_if: None, ..unit.clone() };
+        let module = Arc::make_mut(&mut here.module);
+        module.kernels.retain(|kernel| places_of(text, kernel.function.name()).next().is_some());
+        let (word, digits) =
+            (if at == 0 { "if" } else { "elif" }, number.trim_end_matches(char::is_alphabetic));
+        let (text, checks) = (unit.in_place(text), checks(&here));
+        code.push_str(&format!("#{word} __CUDA_ARCH__ == {digits}0\n{text}{checks}"));
+    }
+    has_host_code.then(|| code + "#endif\n")
 }
 
 /// Returns our options for these targets.

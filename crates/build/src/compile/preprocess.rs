@@ -1,12 +1,12 @@
 //! Runs the compilers' preprocessors, for files that the parser cannot read as they are written.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{Common, cpu, cuda, hip};
 use crate::backend::Backend;
-use crate::diagnostic::{Error, Result};
+use crate::diagnostic::{Error, Result, SourceFile};
 use crate::headers::write_if_changed;
 use crate::parse::Script;
 use crate::plan::Plan;
@@ -26,9 +26,7 @@ pub(crate) fn read(unit: Unit, plan: &Plan, common: &Common, script: Script<'_>)
     let mut add = |backend: Backend, target: &str, output: Result<Vec<u8>>, only_if: Option<String>| {
         let version = match output {
             Ok(output) => {
-                let source =
-                    preprocessed::read(output, &unit.absolute, &unit.source.path, &own(&unit, common));
-                Version { only_if, ..unit.preprocessed(source, backend, script) }
+                Version { only_if, ..unit.preprocessed(source(&unit, output, common), backend, script) }
             }
             Err(_) => unit.clone(),
         };
@@ -53,11 +51,18 @@ pub(crate) fn read(unit: Unit, plan: &Plan, common: &Common, script: Script<'_>)
     unit.with_versions(versions)
 }
 
+/// Returns the file as a preprocessor has left it.
+pub(super) fn source(unit: &Unit, output: Vec<u8>, common: &Common) -> SourceFile {
+    preprocessed::read(output, &unit.absolute, &unit.source.path, &own(unit, common))
+}
+
 /// Returns which headers are yours.
 fn own(unit: &Unit, common: &Common) -> Own {
-    let resolved = |path: &PathBuf| path.canonicalize().ok();
-    let headers = unit.headers.iter().filter_map(|header| header.path.as_ref());
-    let folders = common.includes.iter().skip(1).chain(&common.searched).filter_map(resolved);
+    let resolved = |path: &Path| path.canonicalize().ok();
+    // A unit that was preprocessed before has their text in its own.
+    let headers = unit.headers.iter().filter_map(|header| header.path.as_deref()).chain(unit.source.files());
+    let folders =
+        common.includes.iter().skip(1).chain(&common.searched).filter_map(|folder| resolved(folder));
     Own {
         headers: headers.filter_map(resolved).collect::<BTreeSet<_>>(),
         folders: folders

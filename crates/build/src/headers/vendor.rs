@@ -29,6 +29,11 @@ const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsEx
     nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
     hiprtc.h hipsparse/hipsparse.h hipsolver/hipsolver.h hiprand/hiprand.h hipblaslt/hipblaslt.h rocsparse/rocsparse.h \
     rocsolver/rocsolver.h nccl.h rccl/rccl.h cusolver_common.h cufftw.h";
+/// A folder with headers that stand for libraries which are not installed, for kernels without their host code. NVTX is not
+/// among them, because Thrust uses it if its header is there.
+pub(crate) const HOST_OF_CUDA: &str = "gpustream/cuda/host";
+/// What cuBLAS includes. Kernels may use these types without a further `#include`.
+const CUBLAS_TYPES: &str = "#include <cuComplex.h>\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n";
 /// Headers from CUDA's C++ library that kernels may use. One of your folders may have the real ones.
 const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
 /// Headers from CUDA's C++ library that are the standard's under another name.
@@ -127,5 +132,12 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     add(Backend::Cuda, "hip/hip_fp16.h", "#include <cuda_fp16.h>");
     add(Backend::Cuda, "hip/hip_bf16.h hip/hip_bfloat16.h", "#include <cuda_bf16.h>");
     add(Backend::Cuda, "hip/hip_cooperative_groups.h", "#include <cooperative_groups.h>");
+    for name in HOST.split_whitespace().filter(|name| !name.contains("nvToolsExt")) {
+        let types = if name.starts_with("cublas") { CUBLAS_TYPES } else { "" };
+        let text = format!(
+            "#pragma once\n#if __has_include_next(<{name}>)\n#include_next <{name}>\n#else\n{types}#endif\n"
+        );
+        all.push((format!("{HOST_OF_CUDA}/{name}"), text));
+    }
     all
 }

@@ -18,8 +18,12 @@ use std::collections::{HashMap, HashSet};
 
 use tree_sitter::Node;
 
+use super::dependent_types::DependentTypes;
 use super::kernel_templates::split;
-use super::{child_of_kind, declarators, declared, descendants, function_name, initialised, named, visit};
+use super::{
+    child_of_kind, declarators, declared, descendants, function_name, initialised, named, visit,
+    without_comments,
+};
 use crate::diagnostic::SourceFile;
 use crate::names::{last_name, with_words};
 
@@ -79,7 +83,11 @@ pub(super) fn launches<'a>(
         let values: Vec<_> = values.into_iter().map(|value| host.type_of(value, within)).collect();
         let mut instances = Vec::new();
         host.ground(&Launch { path, given, values }, within, 0, &mut instances);
-        found.append(&mut instances);
+        found.extend(instances.into_iter().map(|launch| Launch {
+            given: launch.given.iter().map(|text| host.dependent.resolve(text)).collect(),
+            values: launch.values.into_iter().map(|value| Some(host.dependent.resolve(&value?))).collect(),
+            ..launch
+        }));
     }
     found
 }
@@ -132,7 +140,7 @@ pub(super) fn deduced(name: &str, signature: &Signature, values: &[Option<String
 }
 
 /// Returns how many pointers a declarator makes.
-fn stars(declarator: Node<'_>) -> usize {
+pub(super) fn stars(declarator: Node<'_>) -> usize {
     let own = usize::from(matches!(
         declarator.kind(),
         "pointer_declarator"
@@ -143,9 +151,22 @@ fn stars(declarator: Node<'_>) -> usize {
     declarator.child_by_field_name("declarator").map_or(own, |inner| own + stars(inner))
 }
 
+/// Returns the parameter names of a template. One without a name has an empty one.
+pub(super) fn template_names(source: &SourceFile, template: Node<'_>) -> Vec<String> {
+    let list = template.child_by_field_name("parameters").map(named).unwrap_or_default();
+    let names = list.into_iter().map(|parameter| {
+        let name = parameter.child_by_field_name("name").or_else(|| match parameter.kind() {
+            "type_parameter_declaration" => child_of_kind(parameter, "type_identifier"),
+            _ => parameter.child_by_field_name("declarator").map(declared),
+        });
+        name.map_or(String::new(), |name| source.text[name.byte_range()].to_owned())
+    });
+    names.collect()
+}
+
 /// A function of the host.
 #[derive(Default)]
-struct Function {
+struct Function<'a> {
     name: String,
     /// The names of the parameters, if it is a template.
     template: Vec<String>,
@@ -154,24 +175,38 @@ struct Function {
     names: HashMap<String, Option<String>>,
     /// The types of its variables; `None` if a name has several types.
     types: HashMap<String, Option<String>>,
+    /// The values of its variables that are `auto`.
+    deduced: HashMap<String, Node<'a>>,
+}
+
+/// A call or an explicit instantiation of a host template.
+struct Call<'a> {
+    path: String,
+    given: Vec<String>,
+    values: Vec<Node<'a>>,
+    /// The function around it.
+    within: Option<usize>,
 }
 
 /// The host's functions and their calls.
 struct Host<'a> {
     source: &'a SourceFile,
-    functions: Vec<Function>,
+    functions: Vec<Function<'a>>,
     /// Where each function is.
     places: Vec<std::ops::Range<usize>>,
     /// What is outside of functions.
-    outside: Function,
-    /// For each function's name, the calls with the function around them.
-    calls: HashMap<String, Vec<(Node<'a>, Option<usize>)>>,
+    outside: Function<'a>,
+    /// For each template's name, its calls and its explicit instantiations.
+    calls: HashMap<String, Vec<Call<'a>>>,
+    /// What the types of functions' results depend on.
+    dependent: DependentTypes,
 }
 
 impl<'a> Host<'a> {
     fn read(source: &'a SourceFile, root: Node<'a>) -> Self {
         let (functions, places, outside, calls) = Default::default();
-        let mut host = Self { source, functions, places, outside, calls };
+        let dependent = DependentTypes::read(source, root);
+        let mut host = Self { source, functions, places, outside, calls, dependent };
         visit(root, &mut |node| {
             match node.kind() {
                 "function_definition" => {
@@ -180,7 +215,12 @@ impl<'a> Host<'a> {
                     host.places.push(node.byte_range());
                     return false;
                 }
-                "declaration" | "alias_declaration" | "type_definition" => {
+                // What belongs to a template or a struct has another meaning outside.
+                "declaration" | "alias_declaration" | "type_definition"
+                    if node.parent().is_none_or(|parent| {
+                        !matches!(parent.kind(), "template_declaration" | "field_declaration_list")
+                    }) =>
+                {
                     let mut outside = std::mem::take(&mut host.outside);
                     host.note(node, &mut outside);
                     host.outside = outside;
@@ -191,14 +231,19 @@ impl<'a> Host<'a> {
         });
         let templates: HashSet<_> =
             host.functions.iter().filter(|f| !f.template.is_empty()).map(|f| f.name.clone()).collect();
-        for node in descendants(root).filter(|node| node.kind() == "call_expression") {
-            let function = node.child_by_field_name("function").and_then(|function| host.template(function));
-            if let Some((path, _)) = function
-                && let name = last_name(&path)
-                && templates.contains(name)
+        for node in descendants(root) {
+            let name = match node.kind() {
+                "call_expression" => node.child_by_field_name("function"),
+                "template_instantiation" => function_name(node),
+                _ => None,
+            };
+            if let Some((path, given)) = name.and_then(|name| host.template(name))
+                && templates.contains(last_name(&path))
             {
-                let within = host.around(node);
-                host.calls.entry(name.to_owned()).or_default().push((node, within));
+                let values = node.child_by_field_name("arguments").map(named).unwrap_or_default();
+                let name = last_name(&path).to_owned();
+                let call = Call { path, given, values, within: host.around(node) };
+                host.calls.entry(name).or_default().push(call);
             }
         }
         host
@@ -208,20 +253,14 @@ impl<'a> Host<'a> {
         &self.source.text[node.byte_range()]
     }
 
-    fn function(&self, node: Node<'a>) -> Function {
+    fn function(&self, node: Node<'a>) -> Function<'a> {
         let mut function = Function::default();
         if let Some(name) = function_name(node) {
             last_name(self.str(name)).trim().clone_into(&mut function.name);
         }
         let template = node.parent().filter(|parent| parent.kind() == "template_declaration");
-        let list = template.and_then(|template| template.child_by_field_name("parameters"));
-        for parameter in list.map(named).unwrap_or_default() {
-            let name = parameter.child_by_field_name("name").or_else(|| match parameter.kind() {
-                "type_parameter_declaration" => child_of_kind(parameter, "type_identifier"),
-                _ => parameter.child_by_field_name("declarator").map(declared),
-            });
-            function.template.push(name.map_or(String::new(), |name| self.str(name).to_owned()));
-        }
+        function.template =
+            template.map(|template| template_names(self.source, template)).unwrap_or_default();
         let mut declarator = node.child_by_field_name("declarator");
         while let Some(outer) = declarator.filter(|declarator| declarator.kind() != "function_declarator") {
             declarator = outer.child_by_field_name("declarator");
@@ -238,7 +277,7 @@ impl<'a> Host<'a> {
     }
 
     /// Notes what a declaration says about names.
-    fn note(&self, node: Node<'a>, function: &mut Function) {
+    fn note(&self, node: Node<'a>, function: &mut Function<'a>) {
         let mut names = Vec::new();
         if node.kind() == "alias_declaration" {
             let fields = (node.child_by_field_name("name"), node.child_by_field_name("type"));
@@ -258,7 +297,10 @@ impl<'a> Host<'a> {
                 }
             }
         }
-        if super::is_constant(&self.source.text, node) {
+        if node.child_by_field_name("type").is_some_and(|ty| self.str(ty) == "auto") {
+            let values = initialised(node);
+            function.deduced.extend(values.map(|(name, value)| (self.str(declared(name)).to_owned(), value)));
+        } else if super::is_constant(&self.source.text, node) {
             let values = initialised(node);
             names.extend(values.map(|(name, value)| (self.str(name).to_owned(), self.str(value).to_owned())));
         }
@@ -276,10 +318,15 @@ impl<'a> Host<'a> {
     /// Returns the name in a call, and the template's arguments.
     fn template(&self, node: Node<'_>) -> Option<(String, Vec<String>)> {
         match node.kind() {
-            "identifier" | "template_function" | "qualified_identifier" => {}
+            "identifier"
+            | "template_function"
+            | "qualified_identifier"
+            | "template_method"
+            | "field_identifier" => {}
             _ => return None,
         }
-        let text = self.str(node).trim();
+        let text = without_comments(self.str(node));
+        let text = text.trim();
         match text.strip_suffix('>').and_then(|text| text.split_once('<')) {
             Some((path, given)) => Some((path.trim().to_owned(), split(given).map(str::to_owned).collect())),
             None => Some((text.to_owned(), Vec::new())),
@@ -293,14 +340,27 @@ impl<'a> Host<'a> {
         match value.kind() {
             "identifier" => {
                 let name = self.str(value);
-                let own = within.and_then(|within| self.functions[within].types.get(name));
-                own.or_else(|| self.outside.types.get(name))?.clone()
+                let own = within.map(|within| &self.functions[within]);
+                if let Some(value) = own.and_then(|own| own.deduced.get(name))
+                    && !self.str(*value).contains(name)
+                {
+                    return self.type_of(*value, within);
+                }
+                own.and_then(|own| own.types.get(name)).or_else(|| self.outside.types.get(name))?.clone()
             }
             "cast_expression" => Some(self.str(field("type")?).replace(['\n', '\t'], " ")),
             "parenthesized_expression" => self.type_of(value.named_child(0)?, within),
             "call_expression" => {
-                let (path, given) = self.template(field("function")?)?;
-                path.ends_with("_cast").then(|| given.first().cloned()).flatten()
+                let called = field("function")?;
+                // Of `x.data<T>`, the function's name.
+                let called = called.child_by_field_name("field").unwrap_or(called);
+                let (path, given) = self.template(called)?;
+                if path.ends_with("_cast") && !path.contains("::") && !given.is_empty() {
+                    return given.first().cloned();
+                }
+                let values = field("arguments").map(named).unwrap_or_default();
+                let values: Vec<_> = values.into_iter().map(|value| self.type_of(value, within)).collect();
+                self.dependent.result(last_name(&path), &given, &values)
             }
             "pointer_expression" => {
                 let inner = self.type_of(field("argument")?, within)?;
@@ -348,11 +408,9 @@ impl<'a> Host<'a> {
             all.push(launch);
             return;
         };
-        for &(call, within) in self.calls.get(&function.name).into_iter().flatten() {
-            let called = call.child_by_field_name("function").and_then(|function| self.template(function));
-            let Some((path, given)) = called else { continue };
-            let values = call.child_by_field_name("arguments").map(named).unwrap_or_default();
-            let values: Vec<_> = values.into_iter().map(|value| self.type_of(value, within)).collect();
+        for Call { path, given, values, within } in self.calls.get(&function.name).into_iter().flatten() {
+            let (path, given, within) = (path.clone(), given.clone(), *within);
+            let values: Vec<_> = values.iter().map(|value| self.type_of(*value, within)).collect();
             let mut calls = Vec::new();
             self.ground(&Launch { path, given, values }, within, depth + 1, &mut calls);
             for call in calls {

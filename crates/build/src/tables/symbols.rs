@@ -105,7 +105,12 @@ fn names(symbol: &str, kernel: &Kernel, instance: &Instance, module: &Module) ->
 fn stands_for(text: &str, argument: &Argument, module: &Module) -> bool {
     match argument {
         Argument::Type { ty: Some(ty), .. } => is(text, ty, module),
-        Argument::Type { cpp, ty: None } => ends_in(&text.replace(' ', ""), &cpp.replace(' ', "")),
+        Argument::Type { cpp, ty: None } => {
+            // Compilers print a function as `&f(float)` or `&(f(float))`.
+            let function = text.strip_prefix('&').map(|text| text.trim_start_matches('('));
+            let text = function.map_or(text, |text| text.split('(').next().unwrap_or_default());
+            ends_in(&text.replace(' ', ""), &cpp.trim_start_matches('&').replace(' ', ""))
+        }
         // `(unsigned int)16`
         Argument::Constant { value, .. } => {
             evaluate(text.rsplit(')').next().unwrap_or_default(), &mut |_| None) == Some(*value)
