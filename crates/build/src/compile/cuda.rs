@@ -172,7 +172,7 @@ fn numbers(archs: &[String]) -> Result<Vec<&str>> {
     Ok(numbers)
 }
 
-/// Returns true if the file asks for `sm_90a` beside `sm_90`, with `#define GS_SM_90A 1` on a line of its own.
+/// Returns true if the file asks for `sm_90a` too, with `#define GS_SM_90A 1` on a line of its own.
 fn wants_hopper(text: &str) -> bool {
     text.lines().any(|line| line.split_whitespace().eq(["#define", "GS_SM_90A", "1"]))
 }
