@@ -1,7 +1,9 @@
 // Products of matrices, c = f(alpha a b + beta c + bias), in strided batches of any shape and order of storage.
+#define GS_SM_90A 1
 #include <gpustream/kernel.cuh>
 #include <gpustream/async_copy.cuh>
 #include <gpustream/matrix_block.cuh>
+#include <gpustream/matrix_group.cuh>
 
 /// Where equal matrices are: element `e` of line `l` of matrix `i` is at `i * stride + l * leading + e`. Lines are rows or columns.
 struct Lines {
@@ -227,6 +229,136 @@ GS_INLINE void multiply(void* shared, const T* a, const T* b, const Results<Out>
     }
 }
 
+#if defined(GS_TENSOR_COPIES)
+// The same on Hopper: a warp copies tiles ahead, also those of the next product while the sums of the last one are stored, and two
+// groups of four warps multiply. On an H200, blocks with 128 by 128, clusters of two blocks that share the tiles of b, or a group of
+// four warps that copies are no faster, and copies with cp.async are 20 % slower.
+template <class T, bool a_by_columns, bool b_by_columns>
+struct Tensor {
+    typedef gs::GroupProduct<T, 128, 64, a_by_columns, b_by_columns> Product;
+    struct Stage {
+        typename Product::TileA a;
+        typename Product::TileB b;
+    };
+    static constexpr int stages = 4, group = 8;
+    // Of one block: what the other functions need.
+    const Lines &of_a, &of_b, &of_c;
+    unsigned int batch, down, across, steps;
+    Stage* stage;
+    gs::CopyBarrier *full, *empty;
+
+    static GS_INLINE gs::TensorShape shape(const Lines& of, unsigned int batch) {
+        return {of.width, of.lines, of.stride ? batch : 1, of.leading, of.stride};
+    }
+
+    // Calls `work(matrix, row, column)` for each tile of this block.
+    template <class Work>
+    GS_INLINE void for_each_tile(Work work) const {
+        const size_t in_matrix = (size_t)down * across;
+        for (size_t tile = blockIdx.x; tile < in_matrix * batch; tile += gridDim.x) {
+            const size_t matrix = tile / in_matrix;
+            const TilePlace place(tile - matrix * in_matrix, down, across, group);
+            work((unsigned int)matrix, place.row * Product::rows, place.column * Product::columns);
+        }
+    }
+
+    // Begins to copy one operand's tile. `first` is the tile's first row of a or column of b.
+    template <bool runs_across, class Tile>
+    static GS_INLINE void copy(Tile& tile, const void* map, unsigned int first, unsigned int deep, unsigned int matrix,
+                               gs::CopyBarrier& barrier) {
+        GS_UNROLL
+        for (int p = 0; p < Tile::panels; ++p) {
+            if (runs_across) {
+                gs::copy_box(tile.panel(p), map, first + p * 64, deep, matrix, barrier);
+            } else {
+                gs::copy_box(tile.panel(p), map, deep + p * 64, first, matrix, barrier);
+            }
+        }
+    }
+
+    GS_INLINE void copy_all(const void* map_a, const void* map_b) const {
+        unsigned int now = 0, phase = 1;
+        for_each_tile([&](unsigned int matrix, unsigned int row, unsigned int column) {
+            for (unsigned int step = 0; step < steps; ++step) {
+                empty[now].wait(phase);
+                full[now].expect(sizeof(Stage));
+                const unsigned int deep = step * Product::depth;
+                copy<a_by_columns>(stage[now].a, map_a, row, deep, of_a.stride ? matrix : 0, full[now]);
+                copy<!b_by_columns>(stage[now].b, map_b, column, deep, of_b.stride ? matrix : 0, full[now]);
+                if (++now == stages) {
+                    now = 0;
+                    phase ^= 1;
+                }
+            }
+        });
+    }
+
+    GS_INLINE void multiply_all(const Results<T>& results) const {
+        const bool speaks = gs::thread_in_block() % 128 == 0;  // for its group
+        unsigned int now = 0, phase = 0;
+        for_each_tile([&](unsigned int matrix, unsigned int row, unsigned int column) {
+            Product product;
+            unsigned int before = 0;
+            for (unsigned int step = 0; step < steps; ++step) {
+                full[now].wait(phase);
+                product.multiply_add(stage[now].a, stage[now].b);
+                gs::wait_for_products<1>();
+                if (step > 0 && speaks) empty[before].arrive();
+                before = now;
+                if (++now == stages) {
+                    now = 0;
+                    phase ^= 1;
+                }
+            }
+            gs::wait_for_products<0>();
+            if (steps > 0 && speaks) empty[before].arrive();
+            Results<T> own = results;
+            own.to += matrix * own.place.stride;
+            own.is_aligned = ((size_t)own.to | own.place.leading * sizeof(T)) % 16 == 0;
+            product.for_each_piece([&](int r, int c, const typename Product::Piece& sums) { own.store(row + r, column + c, sums); });
+        });
+    }
+};
+
+template <class T, bool a_by_columns, bool b_by_columns>
+GS_INLINE void multiply_by_tensors(void* shared, unsigned char* maps, const T* a, const T* b, const Results<T>& results,
+                                   const Lines& of_a, const Lines& of_b, unsigned int batch) {
+    typedef Tensor<T, a_by_columns, b_by_columns> Own;
+    typedef typename Own::Product Product;
+    __shared__ gs::CopyBarrier full[Own::stages], empty[Own::stages];
+    __shared__ __align__(128) unsigned char map_room[2][128];
+    // The tiles begin on a boundary of 1024 bytes, so that the places of their pieces follow from their addresses.
+    typename Own::Stage* const stage = reinterpret_cast<typename Own::Stage*>(((size_t)shared + 1023) / 1024 * 1024);
+    if (gs::thread_in_block() == 0) {
+        for (int s = 0; s < Own::stages; ++s) {
+            full[s].init(1);
+            empty[s].init(Product::groups);
+        }
+        gs::publish_barriers();
+    }
+    __syncthreads();
+    const unsigned int depth = a_by_columns ? of_a.lines : of_a.width;
+    const Own own{of_a,
+                  of_b,
+                  results.place,
+                  batch,
+                  (results.place.lines + Product::rows - 1) / Product::rows,
+                  (results.place.width + Product::columns - 1) / Product::columns,
+                  (depth + Product::depth - 1) / Product::depth,
+                  stage,
+                  full,
+                  empty};
+    if (gs::thread_in_block() < Product::threads) {
+        own.multiply_all(results);
+        return;
+    }
+    unsigned char* const map = maps + blockIdx.x * (size_t)256;
+    gs::make_tensor_map(map, map_room[0], a, Own::shape(of_a, batch), 64, Product::TileA::lines);
+    gs::make_tensor_map(map + 128, map_room[1], b, Own::shape(of_b, batch), 64, Product::TileB::lines);
+    if (gs::lane() == 0) own.copy_all(map, map + 128);
+}
+#endif
+
 }  // namespace
 
 /// c = f(alpha a b + beta c + bias) for `batch` products. The lines of c are rows. Those of a and b are rows too, or columns if
@@ -247,9 +379,33 @@ __global__ void __launch_bounds__(256) gemm(const T* __restrict__ a, const T* __
     extern __shared__ __align__(128) unsigned char gemm_room[];
     typedef Form<T, form, a_by_columns != 0, b_by_columns != 0> Chosen;
     if (room < sizeof(Room<Chosen>)) return;
-#if !defined(GS_CUDA)
-    if constexpr (form == 1) return;  // AMD's GPUs have less shared memory and the CPU fewer registers
+#if !defined(GS_CUDA) || defined(GS_TENSOR_COPIES)
+    // AMD's GPUs have less shared memory and the CPU fewer registers, and Hopper has the kernel below.
+    if constexpr (form == 1) return;
 #endif
     const Results<T> results{c, bias, of_c, alpha, beta, activation, false};
     multiply<Chosen, T, T, a_by_columns != 0, b_by_columns != 0>(gs::shared_address(gemm_room), a, b, results, of_a, of_b, batch);
+}
+
+/// The same on Hopper, for matrices whose addresses and distances are multiples of 16 bytes, in blocks of 288 threads. A block has
+/// `room` bytes of shared memory, and 256 bytes of `maps`. On other targets, the kernel does nothing and declares no shared memory.
+/// types: T = gs::half, gs::bfloat16, a_by_columns = 0, 1, b_by_columns = 0, 1
+/// requires: (of_a.lines - 1) * of_a.leading + of_a.width + (batch - 1) * of_a.stride <= len(a),
+///           (of_b.lines - 1) * of_b.leading + of_b.width + (batch - 1) * of_b.stride <= len(b),
+///           (of_c.lines - 1) * of_c.leading + of_c.width + (batch - 1) * of_c.stride <= len(c),
+///           of_a.lines <= 1000000000, of_a.width <= 1000000000, of_b.lines <= 1000000000, of_b.width <= 1000000000,
+///           of_c.lines <= 1000000000, of_c.width <= 1000000000, of_c.width <= len(bias), room <= shared, 256 * blocks <= len(maps)
+/// optional: bias
+template <class T, int a_by_columns, int b_by_columns>
+__global__ void __launch_bounds__(288) gemm_by_tensors(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c,
+                                                       const T* __restrict__ bias, Lines of_a, Lines of_b, Lines of_c,
+                                                       unsigned int batch, float alpha, float beta, unsigned int activation,
+                                                       unsigned int room, unsigned char* __restrict__ maps, unsigned int blocks) {
+#if defined(GS_TENSOR_COPIES)
+    extern __shared__ __align__(128) unsigned char gemm_room[];
+    typedef Tensor<T, a_by_columns != 0, b_by_columns != 0> Chosen;
+    if (room < Chosen::stages * sizeof(typename Chosen::Stage) + 1024 || gridDim.x > blocks || gs::threads_in_block() != 288) return;
+    const Results<T> results{c, bias, of_c, alpha, beta, activation, false};
+    multiply_by_tensors<T, a_by_columns != 0, b_by_columns != 0>(gemm_room, maps, a, b, results, of_a, of_b, batch);
+#endif
 }

@@ -4,14 +4,14 @@ use std::fmt;
 
 use gpustream::hal::BackendName;
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, AsViewMut, Launch, Plain, Result, Stream, View};
+use gpustream::{AsView, AsViewMut, Device, Launch, Plain, Result, Stream, View};
 
 use crate::call::{mismatch, optional, unusable};
 
 mod bindings {
     gpustream::include_kernels!("gemm");
 }
-use bindings::{HasGemm, Kernels, Lines};
+use bindings::{HasGemm, HasGemmByTensors, Kernels, Lines};
 
 /// The largest number of rows, columns, or depth. The kernels count in 32 bits.
 const LARGEST: usize = 1_000_000_000;
@@ -195,6 +195,10 @@ pub trait Multiply:
     + HasGemm<1, 0, 1>
     + HasGemm<1, 1, 0>
     + HasGemm<1, 1, 1>
+    + HasGemmByTensors<0, 0>
+    + HasGemmByTensors<0, 1>
+    + HasGemmByTensors<1, 0>
+    + HasGemmByTensors<1, 1>
 {
 }
 impl Multiply for f16 {}
@@ -223,7 +227,7 @@ impl Multiply for bf16 {}
 pub trait MultiplyMatrices {
     /// Computes `c = f(alpha·a·b + beta·c + bias)`, as the [`Product`] says.
     ///
-    /// Works in stream order and does not block. There is no temporary memory. Products are summed in `f32`, in an order that depends
+    /// Works in stream order and does not block. On Hopper, it takes 256 bytes of temporary memory for each multiprocessor. Products are summed in `f32`, in an order that depends
     /// only on the device, the shape and whether lines are multiples of 16 bytes. The error of a sum of k products is at most about
     /// k·2⁻²⁴ of the sum of their absolute values (Higham, *Accuracy and Stability of Numerical Algorithms*, 2002, section 3.1).
     /// NaN and infinities are treated as in a plain loop.
@@ -252,6 +256,25 @@ struct Form {
 const SMALL: Form = Form { rows: 64, columns: 64, warps: 4, shared: 24 << 10 };
 const SMALL_ON_CPU: Form = Form { rows: 32, columns: 32, warps: 1, ..SMALL };
 const LARGE: Form = Form { rows: 128, columns: 256, warps: 8, shared: 144 << 10 };
+/// Eight warps multiply, and one copies. The tiles begin on a boundary of 1 KiB.
+const TENSORS: Form = Form { warps: 9, shared: 193 << 10, ..LARGE };
+/// What a block needs for the descriptions of a and b.
+const MAPS: usize = 256;
+
+/// The kernels of a device.
+struct Loaded {
+    kernels: Kernels,
+    /// True if they were compiled for Hopper. Otherwise `gemm_by_tensors` does nothing, and declares no shared memory.
+    has_tensors: bool,
+}
+
+impl Loaded {
+    fn load(device: &Device) -> Result<Self> {
+        let kernels = Kernels::load(device)?;
+        let by_tensors = kernels.module().kernel("gemm_by_tensors<gs::half, 0, 0>")?;
+        Ok(Self { has_tensors: by_tensors.info().static_shared > 0, kernels })
+    }
+}
 
 impl Form {
     fn tiles(&self, rows: usize, columns: usize, batch: usize) -> usize {
@@ -266,6 +289,19 @@ fn in_pieces<T: Plain>(matrix: &View<'_, T>, place: &Lines) -> bool {
         && is_whole(place.width as usize)
         && is_whole(place.leading)
         && is_whole(place.stride)
+}
+
+/// Returns true if a tensor map can describe these matrices: their addresses and distances are multiples of 16 bytes, and distances
+/// are below 2⁴⁰ bytes.
+fn suits_tensors<T: Plain>(matrix: &View<'_, T>, place: &Lines) -> bool {
+    let suits = |elements: usize| {
+        elements.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes.is_multiple_of(16) && bytes < 1 << 40)
+    };
+    matrix.as_raw().0.is_multiple_of(16)
+        && suits(place.leading)
+        && suits(place.stride)
+        && place.lines > 0
+        && place.width > 0
 }
 
 #[track_caller]
@@ -319,12 +355,55 @@ impl MultiplyMatrices for Stream {
             check_length("the bias", bias.len(), columns)?;
         }
         let info = self.device().info();
+        let loaded = self.device().extension(Loaded::load)?;
+        let bias = optional(product.bias.as_ref());
         let tiles = LARGE.tiles(rows, columns, batch);
         let is_large = info.backend == BackendName::CUDA
+            && !loaded.has_tensors
             && tiles >= info.multiprocessors as usize
             && LARGE.shared <= info.limits.shared_memory_per_block_optin
             && in_pieces(&a, &of_a)
             && in_pieces(&b, &of_b);
+        // A tile takes a multiprocessor as long as eight of the small ones.
+        let is_by_tensors = loaded.has_tensors
+            && tiles.saturating_mul(8) >= info.multiprocessors as usize
+            && TENSORS.shared <= info.limits.shared_memory_per_block_optin
+            && suits_tensors(&a, &of_a)
+            && suits_tensors(&b, &of_b);
+        if is_by_tensors {
+            let blocks = tiles.min(info.multiprocessors as usize) as u32;
+            let launch =
+                Launch::exact([blocks, 1, 1], [TENSORS.warps * info.warp_size, 1, 1]).shared(TENSORS.shared);
+            let mut maps = self.alloc(MAPS * blocks as usize)?;
+            macro_rules! launch {
+                ($a:literal, $b:literal) => {
+                    loaded.kernels.gemm_by_tensors::<T, $a, $b>(
+                        self,
+                        &launch,
+                        &a,
+                        &b,
+                        &mut c,
+                        bias,
+                        of_a,
+                        of_b,
+                        of_c,
+                        batch as u32,
+                        product.alpha,
+                        product.beta,
+                        product.activation as u32,
+                        TENSORS.shared,
+                        &mut maps,
+                        blocks,
+                    )
+                };
+            }
+            return match (stored_a.by_columns, stored_b.by_columns) {
+                (false, false) => launch!(0, 0),
+                (false, true) => launch!(0, 1),
+                (true, false) => launch!(1, 0),
+                (true, true) => launch!(1, 1),
+            };
+        }
         let form = match is_large {
             true => LARGE,
             false if info.backend == BackendName::CPU => SMALL_ON_CPU,
@@ -333,11 +412,9 @@ impl MultiplyMatrices for Stream {
         // Blocks that get more than one tile take one after another.
         let blocks = form.tiles(rows, columns, batch).min(1 << 20) as u32;
         let launch = Launch::exact([blocks, 1, 1], [form.warps * info.warp_size, 1, 1]).shared(form.shared);
-        let kernels = self.device().extension(Kernels::load)?;
-        let bias = optional(product.bias.as_ref());
         macro_rules! launch {
             ($form:literal, $a:literal, $b:literal) => {
-                kernels.gemm::<T, $form, $a, $b>(
+                loaded.kernels.gemm::<T, $form, $a, $b>(
                     self,
                     &launch,
                     &a,

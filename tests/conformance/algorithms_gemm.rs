@@ -8,7 +8,7 @@ use gpustream_kernels::prelude::*;
 
 tests! {
     Warps: each_shape_and_order_is_right, batches_and_distances_are_respected, results_are_scaled_and_activated,
-        special_values_pass_through, empty_products_are_zero;
+        special_values_pass_through, tiny_numbers_are_kept, empty_products_are_zero;
     Plain: bad_shapes_are_refused;
 }
 
@@ -52,6 +52,8 @@ struct Case {
     beta: f32,
     has_bias: bool,
     activation: Activation,
+    /// Puts an infinity into each matrix of a, and a NaN into each of b.
+    is_special: bool,
 }
 
 impl Case {
@@ -65,6 +67,7 @@ impl Case {
             beta: 0.0,
             has_bias: false,
             activation: Activation::None,
+            is_special: false,
         }
     }
 
@@ -95,6 +98,10 @@ impl Case {
             }
             for i in 0..k * n {
                 b[at(of_b, z, i / n, i % n, b_by_columns)] = numbers(&mut random, 1)[0];
+            }
+            if self.is_special {
+                a[at(of_a, z, (z + 1) * 31 % m, (z + 2) * 7 % k, a_by_columns)] = T::of(f32::INFINITY);
+                b[at(of_b, z, (z + 3) * 5 % k, (z + 4) * 17 % n, b_by_columns)] = nan;
             }
         }
         let c: Vec<T> = numbers(&mut random, of_c.1 * self.batch);
@@ -142,8 +149,9 @@ impl Case {
                 // The activations are no steeper than 1.13, and the result is rounded once.
                 let room = 1.13 * error + want.abs() * T::ROUNDING;
                 let difference = (found[i].to() - want).abs();
+                let is_same = found[i].to() == want || found[i].to().is_nan() && want.is_nan();
                 assert!(
-                    difference <= room,
+                    is_same || difference <= room && want.is_finite(),
                     "{:?} {:?} gaps {:?}: {} instead of {want} at ({row}, {column}) of {z}, not within {room}",
                     self.size,
                     self.by_columns,
@@ -189,6 +197,11 @@ fn each_shape_and_order_is_right(device: &Device) -> Result<()> {
             let size = [sizes[j % 4], sizes[(j + j / 4) % 4], sizes[(i + 3 * j) % 4]];
             Case::plain(size, by_columns).check::<f16>(&s)?;
         }
+        // A few more than 4096 in one direction.
+        for size in [[4099, 7, 17], [1, 4099, 129], [7, 17, 4099]] {
+            Case::plain(size, by_columns).check::<f16>(&s)?;
+            Case { is_special: true, ..Case::plain(size, by_columns) }.check::<bf16>(&s)?;
+        }
         // Whole tiles, and more steps than stages.
         Case::plain([64, 128, 256], by_columns).check::<f16>(&s)?;
         Case::plain([300, 40, 72], by_columns).check::<bf16>(&s)?;
@@ -210,6 +223,14 @@ fn batches_and_distances_are_respected(device: &Device) -> Result<()> {
     for by_columns in ORDERS {
         Case { batch: 200, gaps: [8, 0, 3], ..Case::plain([8, 16, 72], by_columns) }.check::<f16>(&s)?;
         Case { batch: 200, gaps: [0, 8, 8], ..Case::plain([16, 24, 8], by_columns) }.check::<bf16>(&s)?;
+    }
+    // So many that Hopper takes its tiles too: with parts of them at every border, and with more steps than stages. The matrices'
+    // distances are no multiples of those of lines.
+    for by_columns in ORDERS {
+        Case { batch: 5, gaps: [8, 16, 3], ..Case::plain([136, 264, 8], by_columns) }.check::<f16>(&s)?;
+        let deep = Case { batch: 17, gaps: [16, 8, 0], ..Case::plain([24, 16, 328], by_columns) };
+        deep.check::<bf16>(&s)?;
+        Case { is_special: true, ..deep }.check::<f16>(&s)?;
     }
     // The same b for each product.
     let (a, b) = (numbers(&mut Random(1), 3 * 6 * 8), numbers::<f16>(&mut Random(2), 8 * 5));
@@ -258,6 +279,35 @@ fn special_values_pass_through(device: &Device) -> Result<()> {
     assert_eq!(found[..3], [f16::INFINITY; 3]);
     assert!(found[3..9].iter().all(|x| x.is_nan()), "{found:?}");
     assert_eq!(found[9..], [f16::INFINITY; 3], "beyond the largest f16");
+    Ok(())
+}
+
+/// Matrix cores and ordinary arithmetic multiply numbers below the smallest normal one, and round to such numbers.
+fn tiny_numbers_are_kept(device: &Device) -> Result<()> {
+    fn check<T: Short>(s: &Stream, [m, n, k]: [usize; 3], tiny: f32, factor: f32, want: f32) -> Result<()> {
+        // One product in each sum is not zero.
+        let mut a = vec![T::of(0.0); m * k];
+        (0..m).for_each(|row| a[row * k + row % k] = T::of(tiny));
+        let mut c = s.alloc(m * n)?;
+        let b = s.upload(&vec![T::of(factor); k * n])?;
+        s.multiply_matrices(&Product::new(m, n, k), &s.upload(&a)?, &b, &mut c)?;
+        let found = s.download(&c)?;
+        assert!(found.iter().all(|&x| x == T::of(want)), "{} for {tiny} by {factor}", found[0].to());
+        Ok(())
+    }
+    // AMD documents that the matrix cores of MI200 take such 16-bit numbers as zero.
+    if device.info().arch.starts_with("gfx90a") {
+        return Ok(());
+    }
+    let s = device.stream()?;
+    for size in [[5, 9, 40], [2200, 16, 40]] {
+        // f16 has 24 bits after the point, and bf16 the exponents of f32.
+        let (smallest, below) = (2.0_f32.powi(-24), 2.0_f32.powi(-130));
+        check::<f16>(&s, size, 3.0 * smallest, 1.0, 3.0 * smallest)?;
+        check::<f16>(&s, size, 5.0 * smallest, 1024.0, 5.0 * 1024.0 * smallest)?;
+        check::<f16>(&s, size, 2.0_f32.powi(-12), 2.0_f32.powi(-11), 2.0 * smallest)?;
+        check::<bf16>(&s, size, 3.0 * below, 1024.0, 3.0 * 1024.0 * below)?;
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Args {
 }
 
 /// The headers that `<gpustream/kernel.cuh>` includes, and those that a kernel includes too, in the page's order.
-const HEADERS: [&str; 12] = [
+const HEADERS: [&str; 14] = [
     "for_each",
     "reduce",
     "warp",
@@ -31,6 +31,8 @@ const HEADERS: [&str; 12] = [
     "matrix",
     "async_copy",
     "matrix_block",
+    "tensor_copy",
+    "matrix_group",
     "backend",
 ];
 
@@ -39,10 +41,10 @@ const PAGE: &str = "crates/gpustream/src/guide/device_header.md";
 const BEGIN: &str = "\
 <!-- Written by `cargo xtask device-header` from the comments in kernels/include/gpustream. Change them, and run it again. -->
 
-`#include <gpustream/kernel.cuh>` gives your kernels everything on this page but `matrix.cuh`, `async_copy.cuh` and
-`matrix_block.cuh`, which you include too. They work under nvcc, hipcc, NVRTC, HIPRTC and the host compiler of the CPU backend. You
-can also include one header alone. Names are in the namespace `gs`, and macros begin with `GS_`. What is not on this page is
-private to the headers, and may change.
+`#include <gpustream/kernel.cuh>` gives your kernels everything on this page but `matrix.cuh`, `async_copy.cuh`,
+`matrix_block.cuh`, `tensor_copy.cuh` and `matrix_group.cuh`, which you include too. They work under nvcc, hipcc, NVRTC, HIPRTC
+and the host compiler of the CPU backend. You can also include one header alone. Names are in the namespace `gs`, and macros begin
+with `GS_`. What is not on this page is private to the headers, and may change.
 
 **Threads** says which threads have to call a function. *Any* means that a thread may call it alone, and so inside of an `if`. If
 all threads of a warp, a block or the grid have to call it, then the call must not depend on anything that differs between them.

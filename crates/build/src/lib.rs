@@ -65,6 +65,9 @@
 //! | `GPUSTREAM_HIP_ARCHS` | targets, `gfx90a,gfx1100` |
 //! | `CXX`, `NVCC`, `CUDA_HOME`, `HIPCC`, `ROCM_PATH` | where the compilers are; see [`toolchain`] |
 //!
+//! A CUDA file that uses instructions of `sm_90a`, such as `wgmma` and tensor maps, asks for an image beside that for `sm_90` with a
+//! line `#define GS_SM_90A 1`, and has ordinary code for other targets. The driver runs the `sm_90a` image on Hopper.
+//!
 //! # Build times
 //!
 //! Cargo does not optimise build scripts and their dependencies. That suits most crates, because this one then compiles fast and

@@ -940,6 +940,29 @@ fn cuda_reports_every_target_and_packs_one_fat_binary() {
     assert_eq!((shares.compile_time, shares.shared), (None, Some(512)), "read back without compiling");
 }
 
+/// `wgmma` and tensor maps exist for `sm_90a` only, and an image for it runs nowhere else. So a file asks for one, and keeps
+/// the others.
+#[test]
+fn a_file_can_ask_for_sm_90a_beside_sm_90() {
+    if !have_nvcc("a_file_can_ask_for_sm_90a_beside_sm_90") {
+        return;
+    }
+    let text = "#define GS_SM_90A 1\nextern \"C\" __global__ void k(float* x) {\n\
+        #if defined(__CUDA_ARCH_FEAT_SM90_ALL)\n    asm volatile(\"wgmma.fence.sync.aligned;\");\n    for (int i = 1; i < 64; ++i) x[3 * i] = i;\n#endif\n    x[0] = 1;\n}\n";
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, |k| k.backend(Backend::Cuda)).unwrap();
+    let targets = r#"targets: &["sm_80", "sm_90", "sm_90a", "compute_90"]"#;
+    assert!(bindings(&built).contains(targets), "{}", bindings(&built));
+    assert!(kernel(&built, "k", "sm_90a").code_size > kernel(&built, "k", "sm_90").code_size);
+
+    let plain = tempfile::tempdir().unwrap();
+    let built = build(plain.path(), text, |k| k.backend(Backend::Cuda).cuda_arch("sm_80")).unwrap();
+    assert!(
+        bindings(&built).contains(r#"targets: &["sm_80", "compute_80"]"#),
+        "there is no sm_90 to be beside"
+    );
+}
+
 #[test]
 fn hip_reports_every_target_and_packs_one_bundle() {
     let targets = ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];

@@ -31,10 +31,14 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let of_hip = unit.source.text.contains("<hip/") || unit.source.text.contains("\"hip/");
     let code = if of_hip { device_code(unit)? } else { include(unit)? };
     let text = write_unit(unit, &common.out_dir.join(&source), &code)?;
-    let numbers = numbers(archs)?;
+    let mut numbers = numbers(archs)?;
     let Some(newest) = newest(archs) else {
         return Err(Error::message("no CUDA target was named; sm_80 is one"));
     };
+    // The driver prefers this image on Hopper. Others run the plain one, whose PTX later GPUs can use.
+    if wants_hopper(&unit.source.text) && numbers.contains(&"90") && !numbers.contains(&"90a") {
+        numbers.push("90a");
+    }
 
     let beside = beside(unit).filter(|argument| of_hip && !argument.contains(SHELL));
     let beside = beside.map(|argument| format!("-Xcompiler={argument}"));
@@ -54,7 +58,7 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let run = |command| {
         let _ = fs::remove_dir_all(&keep);
         fs::create_dir_all(&keep)?;
-        let log = execute(command, unit, Backend::Cuda, &format!("CUDA ({})", archs.join(", ")));
+        let log = execute(command, unit, Backend::Cuda, &format!("CUDA (sm_{})", numbers.join(", sm_")));
         let dependencies = dependencies::of_preprocessed(&keep, &common.out_dir);
         drop_intermediates(&keep);
         Ok((log?, dependencies))
@@ -208,8 +212,15 @@ fn numbers(archs: &[String]) -> Result<Vec<&str>> {
     Ok(numbers)
 }
 
-fn sort_key(number: &str) -> u32 {
-    number.trim_end_matches(char::is_alphabetic).parse().unwrap_or(0)
+/// Returns true if the file asks for `sm_90a` too, with `#define GS_SM_90A 1` on a line of its own.
+fn wants_hopper(text: &str) -> bool {
+    text.lines().any(|line| line.split_whitespace().eq(["#define", "GS_SM_90A", "1"]))
+}
+
+/// A target with a letter comes before the same one without, because the PTX of such a target runs nowhere else.
+fn sort_key(number: &str) -> (u32, bool) {
+    let digits = number.trim_end_matches(char::is_alphabetic);
+    (digits.parse().unwrap_or(0), digits == number)
 }
 
 /// Returns the cubin that nvcc kept for a target. It is called `k.sm_80.cubin`, `k.compute_80.cubin` or

@@ -1,0 +1,183 @@
+// A product that groups of four warps sum up from tiles in shared memory, which the matrix cores of Hopper read themselves.
+//
+// The warps of `gs::BlockProduct` load factors into registers for each operation. Hopper's `wgmma` (`sm_90a`) takes its factors from
+// shared memory instead, works beside the warps, and multiplies 64 rows by 256 columns at once. Only so do its matrix cores reach
+// their full speed. Copy the tiles with `gs::copy_box` of `tensor_copy.cuh`, by a warp of its own, which runs ahead.
+//
+//     typedef gs::GroupProduct<gs::half, 128, 64> Product;   // 128 rows are two groups
+//     Product product;                                       // all of the groups from here on
+//     for (int step = 0; step < steps; ++step) {
+//         full[stage].wait(phase);
+//         product.multiply_add(stages[stage].a, stages[stage].b);
+//         gs::wait_for_products<1>();                        // the product before this one is done, so its tiles are free
+//         …
+//     }
+//     gs::wait_for_products<0>();
+//     product.for_each_piece([&](int row, int column, const Product::Piece& sums) { … });
+//
+// Like `tensor_copy.cuh`, this exists only for `sm_90a`: write `#if defined(GS_TENSOR_COPIES)`.
+//
+// Include this file too, because `<gpustream/kernel.cuh>` does not.
+#ifndef GPUSTREAM_MATRIX_GROUP_CUH
+#define GPUSTREAM_MATRIX_GROUP_CUH
+
+#include <gpustream/matrix.cuh>
+#include <gpustream/tensor_copy.cuh>
+
+#if defined(GS_TENSOR_COPIES)
+
+namespace gs {
+
+/// `gs::PanelTile<T, Lines, Width>` is a tile of `Lines` lines with `Width` elements of two bytes, in panels of 64 elements. A panel's
+/// lines follow each other, and `panel(i)` is where panel `i` begins: one box of a tensor map.
+/// Signature: struct gs::PanelTile
+//
+// As in gs::SharedTile, the pieces of eight lines change places. The TMA writes them so, and wgmma reads them so.
+template <class T, int Lines, int Width>
+struct alignas(1024) PanelTile {
+    static_assert(sizeof(T) == 2 && Width % 64 == 0 && Lines % 8 == 0, "panels have 64 elements of two bytes, and 8 lines or more");
+    static constexpr int lines = Lines, width = Width, panels = Width / 64;
+    T at[Lines * Width];
+    GS_INLINE T* panel(int i) { return at + i * (Lines * 64); }
+};
+
+/// Waits until at most the `Count` newest calls of `multiply_add` of this group are under way.
+/// Threads: all of the group.
+/// Signature: void gs::wait_for_products<Count>()
+template <int Count>
+GS_INLINE void wait_for_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Count) : "memory");
+}
+
+/// `gs::GroupProduct<T, Rows, Depth, AByColumns, BByColumns>` is a product of `Rows` rows and 256 columns of `gs::half` or
+/// `gs::bfloat16`, from tiles with a depth of `Depth`, a multiple of 64. Each four warps of the block, from the first one on, have 64
+/// rows. `TileA` and `TileB` are the types of the tiles. Their lines are rows, or columns if the last two arguments say so, which are
+/// `false` by default. A new product is zero.
+/// Threads: the first `threads` of the block.
+/// Signature: struct gs::GroupProduct
+
+/// Begins to add the product of two tiles. It is done after `gs::wait_for_products`, and until then the tiles must stay as they are.
+/// Threads: the first `threads` of the block.
+/// Signature: void gs::GroupProduct::multiply_add(const TileA& a, const TileB& b)
+
+/// Calls `visit(row, column, piece)` for all sums, eight neighbours of a row at a time: `piece.at[0]` to `piece.at[7]`. The products
+/// must be done. You can store a piece as sixteen bytes, and four neighbouring threads have neighbouring pieces.
+/// Threads: the first `threads` of the block.
+/// Signature: void gs::GroupProduct::for_each_piece(visit)
+
+#define GS_SUMS_8_(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define GS_SUMS_32_(i) GS_SUMS_8_(i), GS_SUMS_8_(i + 8), GS_SUMS_8_(i + 16), GS_SUMS_8_(i + 24)
+// PTX ISA, "wgmma.mma_async": the sums, the descriptions of both tiles, and if the depth runs across their lines.
+#define GS_WGMMA_(type) asm volatile( \
+    "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127" \
+    "}, %128, %129, 1, 1, 1, %130, %131;" \
+    : GS_SUMS_32_(0), GS_SUMS_32_(32), GS_SUMS_32_(64), GS_SUMS_32_(96) \
+    : "l"(a), "l"(b), "n"((int)AByColumns), "n"((int)!BByColumns))
+
+
+template <class T, int Rows, int Depth, bool AByColumns = false, bool BByColumns = false>
+struct GroupProduct {
+    static constexpr int rows = Rows, columns = 256, depth = Depth, groups = Rows / 64, threads = groups * 128;
+    static_assert(Rows % 64 == 0 && Depth % 64 == 0, "a group has 64 rows, and a panel a depth of 64");
+    typedef PanelTile<T, AByColumns ? Depth : Rows, AByColumns ? Rows : Depth> TileA;
+    typedef PanelTile<T, BByColumns ? columns : Depth, BByColumns ? Depth : columns> TileB;
+    struct alignas(16) Piece {
+        static constexpr int size = 8;
+        float at[size];
+    };
+    // As in the fragments of mma.sync: lanes share rows in fours, and 8 columns are 4 sums.
+    float sums[columns / 2];
+
+    GS_INLINE GroupProduct() {
+        GS_UNROLL
+        for (int e = 0; e < columns / 2; ++e) sums[e] = 0;
+    }
+
+    GS_INLINE void multiply_add(const TileA& a, const TileB& b) {
+        const u32 row = thread_in_block() / 128 * 64;
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        GS_UNROLL
+        for (int k = 0; k < Depth; k += 16) {
+            multiply_add(describe<TileA, AByColumns>(a, row, k), describe<TileB, !BByColumns>(b, 0, k));
+        }
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    }
+
+    template <class Visit>
+    GS_INLINE void for_each_piece(Visit visit) const {
+        const int row = (int)warp_in_block() * 16 + (int)lane() / 4, own = (int)lane() % 4 * 8;
+        GS_UNROLL
+        for (int h = 0; h < 2; ++h) {
+            GS_UNROLL
+            for (int c = 0; c < columns; c += 32) {
+                // The four lanes of a row have two columns each of eight, four times. They exchange them so that each has eight.
+                float even[4], odd[4];
+                GS_UNROLL
+                for (int q = 0; q < 4; ++q) {
+                    even[q] = sums[c / 2 + q * 4 + h * 2];
+                    odd[q] = sums[c / 2 + q * 4 + h * 2 + 1];
+                }
+                exchange(even);
+                exchange(odd);
+                Piece piece;
+                GS_UNROLL
+                for (int q = 0; q < 4; ++q) {
+                    piece.at[2 * q] = even[q];
+                    piece.at[2 * q + 1] = odd[q];
+                }
+                visit(row + h * 8, c + own, piece);
+            }
+        }
+    }
+
+private:
+    // PTX ISA, "Matrix descriptor": where the tile begins, how far it is to the next panel and to the next eight lines, both in units
+    // of 16 bytes, and that pieces change places in 128 bytes. If the depth runs across the lines, a step is 16 lines of 128 bytes.
+    template <class Tile, bool Across>
+    static GS_INLINE u64 describe(const Tile& tile, u32 line, int deep) {
+        constexpr u32 panel = Tile::lines * 128;
+        const u32 first = Across ? line / 64 * panel + deep * 128 : line * 128 + deep / 64 * panel + deep % 64 * 2;
+        return (u64)((in_shared(tile.at) + first) >> 4 & 0x3fff) | (u64)(Across ? panel / 16 : 1) << 16 | (u64)64 << 32 | (u64)1 << 62;
+    }
+    GS_INLINE void multiply_add(u64 a, u64 b) {
+        float(&c)[columns / 2] = sums;
+        multiply_add(c, a, b, (const T*)nullptr);
+    }
+    static GS_INLINE void multiply_add(float (&c)[columns / 2], u64 a, u64 b, const half*) { GS_WGMMA_("f16"); }
+    static GS_INLINE void multiply_add(float (&c)[columns / 2], u64 a, u64 b, const bfloat16*) { GS_WGMMA_("bf16"); }
+
+    // Transposes a matrix of four by four whose columns four lanes have.
+    static GS_INLINE void exchange(float (&x)[4]) {
+        GS_UNROLL
+        for (int bit = 1; bit <= 2; bit *= 2) {
+            const bool upper = lane() & bit;
+            GS_UNROLL
+            for (int i = 0; i < 4; ++i) {
+                if (i & bit) continue;
+                const float got = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i + bit], bit);
+                if (upper) {
+                    x[i] = got;
+                } else {
+                    x[i + bit] = got;
+                }
+            }
+        }
+    }
+};
+
+#undef GS_WGMMA_
+#undef GS_SUMS_32_
+#undef GS_SUMS_8_
+
+}  // namespace gs
+#endif
+
+#endif
