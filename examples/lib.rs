@@ -43,6 +43,11 @@ pub mod lattice_boltzmann {
     gpustream::include_kernels!("lattice_boltzmann");
 }
 
+/// The kernels of `matrix_cores.cu`.
+pub mod matrix_cores {
+    gpustream::include_kernels!("matrix_cores");
+}
+
 /// The kernels of `nbody.cu`.
 pub mod nbody {
     gpustream::include_kernels!("nbody");

@@ -230,9 +230,9 @@ GS_INLINE void multiply(void* shared, const T* a, const T* b, const Results<Out>
 }
 
 #if defined(GS_TENSOR_COPIES)
-// The same on Hopper: a warp copies tiles ahead, also those of the next product while the sums of the last one are stored, and two
-// groups of four warps multiply. On an H200, blocks with 128 by 128, clusters of two blocks that share the tiles of b, or a group of
-// four warps that copies are no faster, and copies with cp.async are 20 % slower.
+// The same on Hopper: two groups of four warps multiply, and a warp copies tiles ahead, also those of the next product while the
+// sums of the last one are stored. Its group gives its registers to the others. On an H200, tiles of 128 by 128 and clusters of two
+// blocks that share the tiles of b are no faster, and copies with cp.async are 20 % slower.
 template <class T, bool a_by_columns, bool b_by_columns>
 struct Tensor {
     typedef gs::GroupProduct<T, 128, 64, a_by_columns, b_by_columns> Product;
@@ -349,9 +349,12 @@ GS_INLINE void multiply_by_tensors(void* shared, unsigned char* maps, const T* a
                   full,
                   empty};
     if (gs::thread_in_block() < Product::threads) {
+        gs::take_registers<232>();
         own.multiply_all(results);
         return;
     }
+    gs::give_registers<40>();
+    if (gs::warp_in_block() > Product::threads / 32) return;
     unsigned char* const map = maps + blockIdx.x * (size_t)256;
     gs::make_tensor_map(map, map_room[0], a, Own::shape(of_a, batch), 64, Product::TileA::lines);
     gs::make_tensor_map(map + 128, map_room[1], b, Own::shape(of_b, batch), 64, Product::TileB::lines);
@@ -387,7 +390,7 @@ __global__ void __launch_bounds__(256) gemm(const T* __restrict__ a, const T* __
     multiply<Chosen, T, T, a_by_columns != 0, b_by_columns != 0>(gs::shared_address(gemm_room), a, b, results, of_a, of_b, batch);
 }
 
-/// The same on Hopper, for matrices whose addresses and distances are multiples of 16 bytes, in blocks of 288 threads. A block has
+/// The same on Hopper, for matrices whose addresses and distances are multiples of 16 bytes, in blocks of 384 threads. A block has
 /// `room` bytes of shared memory, and 256 bytes of `maps`. On other targets, the kernel does nothing and declares no shared memory.
 /// types: T = gs::half, gs::bfloat16, a_by_columns = 0, 1, b_by_columns = 0, 1
 /// requires: (of_a.lines - 1) * of_a.leading + of_a.width + (batch - 1) * of_a.stride <= len(a),
@@ -397,14 +400,14 @@ __global__ void __launch_bounds__(256) gemm(const T* __restrict__ a, const T* __
 ///           of_c.lines <= 1000000000, of_c.width <= 1000000000, of_c.width <= len(bias), room <= shared, 256 * blocks <= len(maps)
 /// optional: bias
 template <class T, int a_by_columns, int b_by_columns>
-__global__ void __launch_bounds__(288) gemm_by_tensors(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c,
+__global__ void __launch_bounds__(384) gemm_by_tensors(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c,
                                                        const T* __restrict__ bias, Lines of_a, Lines of_b, Lines of_c,
                                                        unsigned int batch, float alpha, float beta, unsigned int activation,
                                                        unsigned int room, unsigned char* __restrict__ maps, unsigned int blocks) {
 #if defined(GS_TENSOR_COPIES)
     extern __shared__ __align__(128) unsigned char gemm_room[];
     typedef Tensor<T, a_by_columns != 0, b_by_columns != 0> Chosen;
-    if (room < Chosen::stages * sizeof(typename Chosen::Stage) + 1024 || gridDim.x > blocks || gs::threads_in_block() != 288) return;
+    if (room < Chosen::stages * sizeof(typename Chosen::Stage) + 1024 || gridDim.x > blocks || gs::threads_in_block() != 384) return;
     const Results<T> results{c, bias, of_c, alpha, beta, activation, false};
     multiply_by_tensors<T, a_by_columns != 0, b_by_columns != 0>(gemm_room, maps, a, b, results, of_a, of_b, batch);
 #endif

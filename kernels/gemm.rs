@@ -256,8 +256,8 @@ struct Form {
 const SMALL: Form = Form { rows: 64, columns: 64, warps: 4, shared: 24 << 10 };
 const SMALL_ON_CPU: Form = Form { rows: 32, columns: 32, warps: 1, ..SMALL };
 const LARGE: Form = Form { rows: 128, columns: 256, warps: 8, shared: 144 << 10 };
-/// Eight warps multiply, and one copies. The tiles begin on a boundary of 1 KiB.
-const TENSORS: Form = Form { warps: 9, shared: 193 << 10, ..LARGE };
+/// Eight warps multiply, and a group of four copies. The tiles begin on a boundary of 1 KiB.
+const TENSORS: Form = Form { warps: 12, shared: 193 << 10, ..LARGE };
 /// What a block needs for the descriptions of a and b.
 const MAPS: usize = 256;
 

@@ -17,6 +17,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("data_parallel", &["--samples", "9", "--width", "5", "--steps", "40", "--rate", "0.1"]),
     ("events_timing", &["--size", "1000", "--samples", "1"]),
     ("graph_replay", &["--rounds", "2"]),
+    ("matrix_cores", &["--size", "64", "--runs", "1"]),
     ("nbody", &["--bodies", "8", "--steps", "20"]),
     ("heat", &["--size", "16", "--frames", "2", "--steps", "1"]),
     ("hello", &["--size", "100"]),

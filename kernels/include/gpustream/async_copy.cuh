@@ -77,7 +77,15 @@ GS_INLINE void copy_async_if(bool valid, void* to, const void* from) {
                      ::"r"(address), "l"(from), "n"(Bytes), "r"(ignored) : "memory");
     }
 #else
-    copy_async<Bytes>(to, from, valid ? Bytes : 0);
+    // A number of bytes at run time would take scratch memory on GPUs.
+    struct alignas(Bytes) Whole {
+        unsigned char at[Bytes];
+    };
+    if (valid) {
+        *reinterpret_cast<Whole*>(to) = *reinterpret_cast<const Whole*>(from);
+    } else {
+        *reinterpret_cast<Whole*>(to) = Whole{};
+    }
 #endif
 }
 

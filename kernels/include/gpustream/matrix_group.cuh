@@ -49,6 +49,23 @@ GS_INLINE void wait_for_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Count) : "memory");
 }
 
+/// Lets each thread of this group have `Count` registers from now on, a multiple of 8 from 24 to 240. A group gives some back with fewer
+/// than the kernel began with, and another one waits until it can have more. Only kernels with `__launch_bounds__` may call this.
+/// Threads: all of the group.
+/// Signature: void gs::give_registers<Count>()
+template <int Count>
+GS_INLINE void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
+}
+
+/// The same with more registers.
+/// Threads: all of the group.
+/// Signature: void gs::take_registers<Count>()
+template <int Count>
+GS_INLINE void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
+}
+
 /// `gs::GroupProduct<T, Rows, Depth, AByColumns, BByColumns>` is a product of `Rows` rows and 256 columns of `gs::half` or
 /// `gs::bfloat16`, from tiles with a depth of `Depth`, a multiple of 64. Each four warps of the block, from the first one on, have 64
 /// rows. `TileA` and `TileB` are the types of the tiles. Their lines are rows, or columns if the last two arguments say so, which are
@@ -111,30 +128,41 @@ struct GroupProduct {
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     }
 
+    // What you do with a piece may be much code. So there are four copies of it, in a loop: with one for each piece, fetching the
+    // instructions would take longer than running them. Registers have no index, so in each turn the sums move down.
     template <class Visit>
     GS_INLINE void for_each_piece(Visit visit) const {
+        constexpr int at_once = 64;
         const int row = (int)warp_in_block() * 16 + (int)lane() / 4, own = (int)lane() % 4 * 8;
+        float rest[columns / 2];
         GS_UNROLL
-        for (int h = 0; h < 2; ++h) {
+        for (int e = 0; e < columns / 2; ++e) rest[e] = sums[e];
+#pragma unroll 1
+        for (int first = 0; first < columns; first += at_once) {
             GS_UNROLL
-            for (int c = 0; c < columns; c += 32) {
-                // The four lanes of a row have two columns each of eight, four times. They exchange them so that each has eight.
-                float even[4], odd[4];
+            for (int h = 0; h < 2; ++h) {
                 GS_UNROLL
-                for (int q = 0; q < 4; ++q) {
-                    even[q] = sums[c / 2 + q * 4 + h * 2];
-                    odd[q] = sums[c / 2 + q * 4 + h * 2 + 1];
+                for (int c = 0; c < at_once; c += 32) {
+                    // The four lanes of a row have two columns each of eight, four times. They exchange them so that each has eight.
+                    float even[4], odd[4];
+                    GS_UNROLL
+                    for (int q = 0; q < 4; ++q) {
+                        even[q] = rest[c / 2 + q * 4 + h * 2];
+                        odd[q] = rest[c / 2 + q * 4 + h * 2 + 1];
+                    }
+                    exchange(even);
+                    exchange(odd);
+                    Piece piece;
+                    GS_UNROLL
+                    for (int q = 0; q < 4; ++q) {
+                        piece.at[2 * q] = even[q];
+                        piece.at[2 * q + 1] = odd[q];
+                    }
+                    visit(row + h * 8, first + c + own, piece);
                 }
-                exchange(even);
-                exchange(odd);
-                Piece piece;
-                GS_UNROLL
-                for (int q = 0; q < 4; ++q) {
-                    piece.at[2 * q] = even[q];
-                    piece.at[2 * q + 1] = odd[q];
-                }
-                visit(row + h * 8, c + own, piece);
             }
+            GS_UNROLL
+            for (int e = 0; e < (columns - at_once) / 2; ++e) rest[e] = rest[e + at_once / 2];
         }
     }
 
