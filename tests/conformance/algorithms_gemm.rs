@@ -227,8 +227,8 @@ fn batches_and_distances_are_respected(device: &Device) -> Result<()> {
     // So many that Hopper takes its tiles too: with parts of them at every border, and with more steps than stages. The matrices'
     // distances are no multiples of those of lines.
     for by_columns in ORDERS {
-        Case { batch: 5, gaps: [8, 16, 3], ..Case::plain([136, 264, 8], by_columns) }.check::<f16>(&s)?;
-        let deep = Case { batch: 17, gaps: [16, 8, 0], ..Case::plain([24, 16, 328], by_columns) };
+        Case { batch: 12, gaps: [8, 16, 3], ..Case::plain([136, 264, 8], by_columns) }.check::<f16>(&s)?;
+        let deep = Case { batch: 48, gaps: [16, 8, 0], ..Case::plain([24, 16, 328], by_columns) };
         deep.check::<bf16>(&s)?;
         Case { is_special: true, ..deep }.check::<f16>(&s)?;
     }
