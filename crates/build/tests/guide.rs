@@ -1,5 +1,6 @@
 //! Checks the guide to writing kernels: its kernels must compile, its table of types must be the generator's,
-//! and the files that it calls refused must be refused in those words. The kernel of `docs/first-hour.md` must compile too.
+//! and the files that it calls refused must be refused in those words. The kernels of the guide to matrix cores and of
+//! `docs/first-hour.md` must compile too.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -36,7 +37,7 @@ fn blocks(text: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn its_kernels_compile_and_what_it_says_is_refused_is() {
-    let pages = guide() + &page("docs/first-hour.md");
+    let pages = guide() + &page("docs/first-hour.md") + &page("crates/gpustream/src/guide/matrix_cores.md");
     let blocks = blocks(&pages);
     let (mut compiled, mut refused) = (0, 0);
     for (at, &(kind, text)) in blocks.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Guides: writing kernels, the functions that kernels can call, this library's names beside cudarc's, using other libraries in
-//! the same program, writing a library of your own, servers, and seeing what ran when.
+//! Guides: writing kernels, the functions that kernels can call, matrix cores, this library's names beside cudarc's, using other
+//! libraries in the same program, writing a library of your own, servers, and seeing what ran when.
 //!
 //! These modules hold no items, only text. The tests compile and run the examples.
 
@@ -12,6 +12,10 @@ pub mod writing_kernels {}
 /// and the shared memory that it uses.
 #[doc = include_str!("guide/device_header.md")]
 pub mod device_header {}
+
+/// How a kernel multiplies matrices on matrix cores, in steps from a triple loop.
+#[doc = include_str!("guide/matrix_cores.md")]
+pub mod matrix_cores {}
 
 /// If you know cudarc: its names and ours side by side.
 #[doc = include_str!("guide/coming_from_cudarc.md")]
