@@ -227,9 +227,10 @@ impl Multiply for bf16 {}
 pub trait MultiplyMatrices {
     /// Computes `c = f(alpha·a·b + beta·c + bias)`, as the [`Product`] says.
     ///
-    /// Works in stream order and does not block. On Hopper, it takes 256 bytes of temporary memory for each multiprocessor. Products are summed in `f32`, in an order that depends
-    /// only on the device, the shape and whether lines are multiples of 16 bytes. The error of a sum of k products is at most about
-    /// k·2⁻²⁴ of the sum of their absolute values (Higham, *Accuracy and Stability of Numerical Algorithms*, 2002, section 3.1).
+    /// Works in stream order and does not block. On Hopper, it takes 256 bytes of temporary memory for each multiprocessor. Products
+    /// are summed in `f32`, in an order that depends only on the device, the shape and whether lines are multiples of 16 bytes. The
+    /// error of a sum of k products is at most about k·2⁻²⁴ of the sum of their absolute values (Higham, *Accuracy and Stability of
+    /// Numerical Algorithms*, 2002, section 3.1).
     /// NaN and infinities are treated as in a plain loop.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Measures `gpustream-math` against the bare calls of cuBLAS and cuFFT in turns, in one process. On the CPU device it measures
-//! against the crates `gemm` and `rustfft`, called directly with as many threads.
+//! against the crates `gemm` and `rustfft`, called directly with as many threads. Rows of `multiply_matrices` measure the kernels of
+//! `gpustream-kernels` in the same way. If they add a bias, the other call is `gemm` of `gpustream-math` with an epilogue.
 //!
 //! A sample of a large call is the time from the first of a few calls to the end of their work. A sample of a small call is the
 //! host's time alone: the calls of a row are enqueued while the stream is idle, and the wait after them does not count.
@@ -13,6 +14,7 @@ use anyhow::Result;
 use clap::Parser;
 use gpustream::half::{bf16, f16};
 use gpustream::{BackendName, Buffer, Device, Plain, Stream};
+use gpustream_kernels::gemm::{self as kernels, Multiply, MultiplyMatrices as _};
 use gpustream_math::Complex;
 use gpustream_math::prelude::*;
 use gpustream_timeline_view::text::Table;
@@ -129,20 +131,8 @@ impl Bench<'_> {
                 self.row(name, time, bare, |s| multiply(s, n, 1, &a, &b, &mut d, compute))?;
             }
         }
-        {
-            let (a, b) = (upload(stream, n * n, f16::from_f32)?, upload(stream, n * n, f16::from_f32)?);
-            let (mut c, mut d) = (stream.zeros::<f16>(n * n)?, stream.zeros::<f16>(n * n)?);
-            let bare = || raw.gemm(n, 1, (&a, &b, &mut c), Compute::Full);
-            let time = Time::Whole { calls: 5, operations: operations(n) };
-            self.row("gemm f16 8192", time, bare, |s| multiply(s, n, 1, &a, &b, &mut d, Compute::Full))?;
-        }
-        {
-            let (a, b) = (upload(stream, n * n, bf16::from_f32)?, upload(stream, n * n, bf16::from_f32)?);
-            let (mut c, mut d) = (stream.zeros::<bf16>(n * n)?, stream.zeros::<bf16>(n * n)?);
-            let bare = || raw.gemm(n, 1, (&a, &b, &mut c), Compute::Full);
-            let time = Time::Whole { calls: 5, operations: operations(n) };
-            self.row("gemm bf16 8192", time, bare, |s| multiply(s, n, 1, &a, &b, &mut d, Compute::Full))?;
-        }
+        self.products("f16", &raw, f16::from_f32)?;
+        self.products("bf16", &raw, bf16::from_f32)?;
         {
             let n = 4096;
             let (a, b) = (upload(stream, n * n, f64::from)?, upload(stream, n * n, f64::from)?);
@@ -203,6 +193,40 @@ impl Bench<'_> {
             };
             let bare = || raw.run(&x, &mut y);
             self.row(name, time, bare, |s| Ok(s.fft(&shape, Direction::Forward, &x, &mut z)?))?;
+        }
+        Ok(())
+    }
+
+    /// Products of 16-bit floats, by the library and by the kernels that need none.
+    fn products<T: Multiply + gpustream_math::blas::Product<T> + gpustream_math::blas::Finished>(
+        &mut self,
+        name: &str,
+        raw: &Raw,
+        of: impl Fn(f32) -> T,
+    ) -> Result<()> {
+        let stream = &self.device.stream()?;
+        for n in [1024, 2048, 4096, 8192] {
+            let (a, b) = (upload(stream, n * n, &of)?, upload(stream, n * n, &of)?);
+            let bias = upload(stream, n, &of)?;
+            let (mut c, mut d) = (stream.zeros::<T>(n * n)?, stream.zeros::<T>(n * n)?);
+            let time = Time::Whole { calls: 5, operations: 2.0 * (n as f64).powi(3) };
+            let mut bare = || raw.gemm(n, 1, (&a, &b, &mut c), Compute::Full);
+            self.row(&format!("gemm {name} {n}"), time, &mut bare, |s| {
+                multiply(s, n, 1, &a, &b, &mut d, Compute::Full)
+            })?;
+            let plain = kernels::Product::new(n, n, n);
+            self.row(&format!("multiply_matrices {name} {n}"), time, bare, |s| {
+                Ok(s.multiply_matrices(&plain, &a, &b, &mut d)?)
+            })?;
+            let finished = plain.bias(&bias).activation(kernels::Activation::Gelu);
+            let layer = Gemm::new().bias(&bias).activation(Activation::Gelu);
+            let by_library = || {
+                let (a, b) = (MatrixView::new(&a, n, n)?, MatrixView::new(&b, n, n)?);
+                Ok(stream.gemm_with(layer, a, b, MatrixViewMut::new(&mut c, n, n)?)?)
+            };
+            self.row(&format!("multiply_matrices, bias + gelu (gemm) {name} {n}"), time, by_library, |s| {
+                Ok(s.multiply_matrices(&finished, &a, &b, &mut d)?)
+            })?;
         }
         Ok(())
     }
