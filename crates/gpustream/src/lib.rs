@@ -20,8 +20,9 @@
 //! `build.rs` and writes a typed launcher for each, and [`include_kernels!`] brings the launchers into your code.
 //!
 //! Guides: [writing kernels](guide::writing_kernels), [what kernels can call](guide::device_header),
-//! [coming from cudarc](guide::coming_from_cudarc), [using other libraries](guide::bringing_your_own),
-//! [a library on top](guide::library_on_top), [servers](guide::servers), and [seeing what ran](guide::seeing_what_ran).
+//! [matrix cores](guide::matrix_cores), [coming from cudarc](guide::coming_from_cudarc),
+//! [using other libraries](guide::bringing_your_own), [a library on top](guide::library_on_top), [servers](guide::servers), and
+//! [seeing what ran](guide::seeing_what_ran).
 //!
 //! You only need to depend on this crate. It is built on `gpustream-core`, whose interface may change with any version.
 //!
