@@ -7,7 +7,7 @@ fn main() {
             "conjugate_gradient.cu",
             "data_parallel/data_parallel.cu",
             "lattice_boltzmann/lattice_boltzmann.cu",
-            "matrix_cores.cu",
+            "four_products.cu",
             "nbody.cu",
             "overlap.cu",
             "poisson/poisson.cu",

@@ -43,9 +43,9 @@ pub mod lattice_boltzmann {
     gpustream::include_kernels!("lattice_boltzmann");
 }
 
-/// The kernels of `matrix_cores.cu`.
+/// The kernels of `four_products.cu`.
 pub mod matrix_cores {
-    gpustream::include_kernels!("matrix_cores");
+    gpustream::include_kernels!("four_products");
 }
 
 /// The kernels of `nbody.cu`.
