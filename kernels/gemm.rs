@@ -371,51 +371,19 @@ impl MultiplyMatrices for Stream {
             && TENSORS.shared <= info.limits.shared_memory_per_block_optin
             && suits_tensors(&a, &of_a)
             && suits_tensors(&b, &of_b);
-        if is_by_tensors {
-            let blocks = tiles.min(info.multiprocessors as usize) as u32;
-            let launch =
-                Launch::exact([blocks, 1, 1], [TENSORS.warps * info.warp_size, 1, 1]).shared(TENSORS.shared);
-            let mut maps = self.alloc(MAPS * blocks as usize)?;
-            macro_rules! launch {
-                ($a:literal, $b:literal) => {
-                    loaded.kernels.gemm_by_tensors::<T, $a, $b>(
-                        self,
-                        &launch,
-                        &a,
-                        &b,
-                        &mut c,
-                        bias,
-                        of_a,
-                        of_b,
-                        of_c,
-                        batch as u32,
-                        product.alpha,
-                        product.beta,
-                        product.activation as u32,
-                        TENSORS.shared,
-                        &mut maps,
-                        blocks,
-                    )
-                };
-            }
-            return match (stored_a.by_columns, stored_b.by_columns) {
-                (false, false) => launch!(0, 0),
-                (false, true) => launch!(0, 1),
-                (true, false) => launch!(1, 0),
-                (true, true) => launch!(1, 1),
-            };
-        }
         let form = match is_large {
+            _ if is_by_tensors => TENSORS,
             true => LARGE,
             false if info.backend == BackendName::CPU => SMALL_ON_CPU,
             false => SMALL,
         };
-        // Blocks that get more than one tile take one after another.
-        let blocks = form.tiles(rows, columns, batch).min(1 << 20) as u32;
+        // Blocks that get more than one tile take one after another. Those on Hopper copy the next one meanwhile.
+        let most = if is_by_tensors { info.multiprocessors as usize } else { 1 << 20 };
+        let blocks = form.tiles(rows, columns, batch).min(most) as u32;
         let launch = Launch::exact([blocks, 1, 1], [form.warps * info.warp_size, 1, 1]).shared(form.shared);
         macro_rules! launch {
-            ($form:literal, $a:literal, $b:literal) => {
-                loaded.kernels.gemm::<T, $form, $a, $b>(
+            ($kernel:ident, [$($choice:literal),*] $(, $more:expr)*) => {
+                loaded.kernels.$kernel::<T, $($choice),*>(
                     self,
                     &launch,
                     &a,
@@ -430,18 +398,28 @@ impl MultiplyMatrices for Stream {
                     product.beta,
                     product.activation as u32,
                     form.shared,
+                    $($more),*
                 )
             };
         }
+        if is_by_tensors {
+            let mut maps = self.alloc(MAPS * blocks as usize)?;
+            return match (stored_a.by_columns, stored_b.by_columns) {
+                (false, false) => launch!(gemm_by_tensors, [0, 0], &mut maps, blocks),
+                (false, true) => launch!(gemm_by_tensors, [0, 1], &mut maps, blocks),
+                (true, false) => launch!(gemm_by_tensors, [1, 0], &mut maps, blocks),
+                (true, true) => launch!(gemm_by_tensors, [1, 1], &mut maps, blocks),
+            };
+        }
         match (is_large, stored_a.by_columns, stored_b.by_columns) {
-            (false, false, false) => launch!(0, 0, 0),
-            (false, false, true) => launch!(0, 0, 1),
-            (false, true, false) => launch!(0, 1, 0),
-            (false, true, true) => launch!(0, 1, 1),
-            (true, false, false) => launch!(1, 0, 0),
-            (true, false, true) => launch!(1, 0, 1),
-            (true, true, false) => launch!(1, 1, 0),
-            (true, true, true) => launch!(1, 1, 1),
+            (false, false, false) => launch!(gemm, [0, 0, 0]),
+            (false, false, true) => launch!(gemm, [0, 0, 1]),
+            (false, true, false) => launch!(gemm, [0, 1, 0]),
+            (false, true, true) => launch!(gemm, [0, 1, 1]),
+            (true, false, false) => launch!(gemm, [1, 0, 0]),
+            (true, false, true) => launch!(gemm, [1, 0, 1]),
+            (true, true, false) => launch!(gemm, [1, 1, 0]),
+            (true, true, true) => launch!(gemm, [1, 1, 1]),
         }
     }
 }

@@ -189,7 +189,7 @@ GS_INLINE void select_shares(int step, const T* x, size_t n, const Keep& keeps, 
     const bool is_last = b + 1 == gs::blocks_in_grid();
     const size_t kept_end = (size_t)(is_last ? *to.kept_count : counts[b + 1]), rest_end = to.rest ? end - kept_end : 0;
     size_t i = begin, at = (size_t)counts[b], at_rest = begin - at;
-    // While there is room for both kinds, each element is stored where the next one of either goes. There is no branch to guess.
+    // We store each element in both places and move on in one, because a processor would often guess a branch wrong.
     for (; i < end && at < kept_end && (!to.rest || at_rest < rest_end); ++i) {
         const bool keep = keeps.at(x, i);
         to.kept[at] = element(x, i);
