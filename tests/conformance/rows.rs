@@ -3,10 +3,11 @@
 
 use conformance::rows::Kernels;
 use conformance::with_stream;
-use gpustream::{Device, Launch, Result};
+use gpustream::{BackendName, Device, Launch, Result};
 
 conformance::tests! {
-    Plain: comparisons_hold_for_the_same_threads, tiles_are_copied_within_their_bounds;
+    Plain: comparisons_hold_for_the_same_threads, tiles_are_copied_within_their_bounds,
+        loops_over_rows_visit_each_place_once;
 }
 
 /// Returns a bit for each comparison in the kernel that is true for a thread.
@@ -79,6 +80,36 @@ fn tiles_are_copied_within_their_bounds(device: &Device) -> Result<()> {
         kernels.tiled(&s, &launch, &s.upload(&x)?, &mut y, width, pitch, rows)?;
         let expected: Vec<i32> = x.iter().map(|i| if i % pitch < width { *i } else { -1 }).collect();
         assert_eq!(s.download(&y)?, expected, "{width} of {pitch} in {rows} rows");
+    }
+    Ok(())
+}
+
+fn loops_over_rows_visit_each_place_once(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, Kernels::load)?;
+    for [width, height] in
+        [[0, 3], [3, 0], [1, 1], [1, 700], [2, 129], [5, 100], [63, 9], [64, 3], [65, 4], [300, 2]]
+    {
+        for (grid, block) in [
+            ([1, 1, 1], [64, 1, 1]),
+            ([3, 1, 1], [64, 1, 1]),
+            ([2, 2, 2], [8, 3, 2]),
+            ([100, 1, 1], [1, 1, 1]),
+        ] {
+            let n = width * height;
+            let (mut visits, mut blocks) = (s.zeros::<u32>(n)?, s.zeros::<u32>(n)?);
+            kernels.visited(&s, &Launch::new(grid, block), &mut visits, &mut blocks, width, height)?;
+            assert_eq!(s.download(&visits)?, vec![1; n], "{width} x {height}, {grid:?} of {block:?}");
+        }
+        // On a GPU narrow rows share a block, so that all of its threads work: as many blocks come as the elements need.
+        if height >= 100 && device.info().backend != BackendName::CPU {
+            let (mut visits, mut blocks) = (s.zeros::<u32>(width * height)?, s.zeros::<u32>(width * height)?);
+            let rounds = height.div_ceil(64 / width);
+            let launch = Launch::new([rounds as u32, 1, 1], [64, 1, 1]);
+            kernels.visited(&s, &launch, &mut visits, &mut blocks, width, height)?;
+            let mut came = s.download(&blocks)?;
+            came.dedup();
+            assert_eq!(came, (0..rounds as u32).collect::<Vec<_>>(), "{width} x {height}");
+        }
     }
     Ok(())
 }

@@ -87,3 +87,12 @@ __global__ void tiled(const int* __restrict__ x, int* __restrict__ y, int width,
         if (first + row < rows && column < pitch) y[(first + row) * pitch + column] = tile[row][threadIdx.x];
     }
 }
+
+/// Adds 1 to visits[y, x] at each visit, and sets blocks[y, x] to the number of the block that came.
+/// requires: width * height <= len(visits), width * height <= len(blocks)
+__global__ void visited(unsigned* visits, unsigned* blocks, size_t width, size_t height) {
+    GS_FOR_EACH_2D(x, y, width, height) {
+        atomicAdd(&visits[y * width + x], 1u);
+        blocks[y * width + x] = (unsigned)gs::block_in_grid();
+    }
+}

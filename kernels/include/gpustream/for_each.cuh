@@ -58,21 +58,32 @@ GS_INLINE size_t tiles_begin(size_t) { return block_in_grid(); }
 GS_INLINE size_t tiles_end(size_t n) { return n; }
 #define GS_STEP_(step) (step)
 
-// Rows are cut into strips as wide as a block, and a block goes from strip to strip.
+// A 64-bit division costs a GPU about a hundred instructions, a 32-bit one a dozen.
+GS_INLINE size_t quotient(size_t a, size_t b) { return (a | b) >> 32 ? a / b : (u32)a / (u32)b; }
+
+// Rows are cut into strips as wide as a block, and a block goes from strip to strip. If at least two rows fit into a block, its
+// threads go from row to row instead, each in its own column.
 struct Strips {
-    size_t per_row, strips, at;
+    size_t per_row, strips, at, step, first_column;
     __device__ __forceinline__ Strips(size_t width, size_t height)
-        : per_row((width + threads_in_block() - 1) / threads_in_block()),
+        : per_row(quotient(width + threads_in_block() - 1, threads_in_block())),
           strips(per_row * height),
-          at(block_in_grid()) {}
-    __device__ __forceinline__ bool more() const { return at < strips; }
-    __device__ __forceinline__ void next() { at += blocks_in_grid(); }
-    // A 64-bit division costs a GPU about a hundred instructions, a 32-bit one a dozen.
-    __device__ __forceinline__ size_t row() const {
-        return strips >> 32 ? at / per_row : (u32)at / (u32)per_row;
+          at(block_in_grid()),
+          step(blocks_in_grid()),
+          first_column(thread_in_block()) {
+        if (width < threads_in_block() && width != 0) {
+            const u32 rows = threads_in_block() / (u32)width, row = thread_in_block() / (u32)width;
+            first_column -= row * width;
+            // The threads behind the last whole row have nothing to do.
+            at = row < rows ? at * rows + row : strips;
+            step *= rows;
+        }
     }
+    __device__ __forceinline__ bool more() const { return at < strips; }
+    __device__ __forceinline__ void next() { at += step; }
+    __device__ __forceinline__ size_t row() const { return quotient(at, per_row); }
     __device__ __forceinline__ size_t column() const {
-        return (at - row() * per_row) * threads_in_block() + thread_in_block();
+        return (at - row() * per_row) * threads_in_block() + first_column;
     }
 };
 #endif
