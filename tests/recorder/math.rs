@@ -83,6 +83,34 @@ fn a_handle_is_set_up_only_if_something_changed() {
 }
 
 #[test]
+fn workspace_is_kept_for_the_last_streams_and_graphs_have_their_own() {
+    on_both(|_, recorder, device, [a, _]| {
+        let (x, mut y) = (a.zeros::<f32>(N * N).unwrap(), a.zeros::<f32>(N * N).unwrap());
+        let before = device.memory_stats().used;
+        let mut kept = |stream: &Stream| {
+            square(stream, &x, &mut y).unwrap();
+            device.memory_stats().used - before
+        };
+        let one = kept(&a);
+        assert!(one > 0);
+        assert_eq!(kept(&a), one);
+        let others = [(); 5].map(|()| device.stream().unwrap());
+        assert_eq!([0, 1, 2, 3, 4].map(|at| kept(&others[at]) / one), [2, 3, 4, 4, 4]);
+
+        // A graph on the stream that has workspace takes other memory, or plain calls would wait for the graph.
+        let address = |work: &mut dyn FnMut()| {
+            let ((), calls) = recorder.record(|| work());
+            let set = calls.iter().find(|call| call.name.contains("blasSetWorkspace"));
+            set.map(|call| call.arg("memory"))
+        };
+        let stream = &others[4];
+        let graph = address(&mut || drop(stream.capture(|s| square(s, &x, &mut y)).unwrap()));
+        let plain = address(&mut || square(stream, &x, &mut y).unwrap());
+        assert!(graph.is_some() && plain.is_some() && graph != plain, "{graph:?} {plain:?}");
+    });
+}
+
+#[test]
 fn failures_of_the_library_name_its_function() {
     on_both(|fake, recorder, _, [a, _]| {
         let (x, mut y) = (a.zeros::<f32>(N * N).unwrap(), a.zeros::<f32>(N * N).unwrap());

@@ -56,6 +56,20 @@ impl Stream {
         &self.device
     }
 
+    /// Returns the stream's number, which no other stream of the process ever has. A library that keeps something for a stream
+    /// finds it by this number.
+    ///
+    /// ```
+    /// # let device = gpustream::Device::open("cpu")?;
+    /// let (a, b) = (device.stream()?, device.stream()?);
+    /// assert_eq!(a.id(), a.id());
+    /// assert_ne!(a.id(), b.id());
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    pub fn id(&self) -> u64 {
+        self.core.id.get().get()
+    }
+
     /// Gives the stream a name, which traces, reports and pictures show from its next operation on instead of a number. All
     /// values of the stream share the name.
     ///

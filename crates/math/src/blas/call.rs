@@ -13,6 +13,7 @@ use super::library::{Library, PointerMode};
 use crate::call::{Address, mismatch, refusal};
 use crate::keys::key_of;
 use crate::number::{Number, Scalar};
+use crate::workspace::Workspace;
 
 /// The bytes of a scalar, in the type that the library reads. cuBLAS reads complex numbers of `f64` from the host by instructions
 /// that need this alignment.
@@ -115,14 +116,14 @@ pub(super) unsafe fn enqueue<'a, S: Number, D: Eq + Hash + Send + 'static>(
 ) -> Result<()> {
     // SAFETY: by this function's contract. The handle lives as long as the device.
     unsafe {
-        enqueue_with(stream, label, library.workspace, scalars, description, memory, |raw, workspace, at| {
+        enqueue_with(stream, label, &library.workspace, scalars, description, memory, |raw, workspace, at| {
             let state = library.begin(raw, workspace, scalars.mode)?;
             call(state.handle, at)
         })
     }
 }
 
-/// Enqueues one call with so many bytes of workspace. `call` gets the stream, and the addresses of the workspace and the scalars.
+/// Enqueues one call with workspace. `call` gets the stream, and the addresses of the workspace and the scalars.
 ///
 /// # Safety
 /// As for [`enqueue`]; besides, the call may write the workspace.
@@ -130,27 +131,28 @@ pub(super) unsafe fn enqueue<'a, S: Number, D: Eq + Hash + Send + 'static>(
 pub(super) unsafe fn enqueue_with<'a, S: Number, D: Eq + Hash + Send + 'static>(
     stream: &Stream,
     label: &'static str,
-    workspace: usize,
+    workspace: &Workspace,
     scalars: &'a Scalars<'_, S>,
     description: D,
     memory: SmallVec<[Arg<'a>; 6]>,
     call: impl FnOnce(RawStream, Address, [*const c_void; 2]) -> Result<()>,
 ) -> Result<()> {
     let views = scalars.views();
-    let mut workspace = stream.alloc::<u8>(workspace)?;
-    let work = Address(workspace.as_raw().0);
     let key = key_of(stream, (label, description, scalars.on_host))?;
     let at = [0, 1].map(|at| match (&views[at], &scalars.on_host[at]) {
         (Some(view), _) => view.as_raw().0 as *const c_void,
         (None, Some(bytes)) => bytes.0.as_ptr().cast(),
         (None, None) => ptr::null(),
     });
-    // For as long as the workspace is borrowed.
-    let mut all: SmallVec<[Arg<'_>; 6]> = memory.into_iter().map(|arg| arg as Arg<'_>).collect();
-    all.push(Arg::write(&mut workspace));
-    all.extend(views.iter().flatten().map(|view| Arg::read(view)));
-    // SAFETY: by this function's contract. The workspace is written too.
-    unsafe { stream.external_keyed(label, &all[..], key, |raw, ()| call(raw, work, at)) }
+    workspace.lend(stream, |work| {
+        let address = Address(work.as_raw().0);
+        // For as long as the workspace is borrowed.
+        let mut all: SmallVec<[Arg<'_>; 6]> = memory.into_iter().map(|arg| arg as Arg<'_>).collect();
+        all.push(Arg::write(work));
+        all.extend(views.iter().flatten().map(|view| Arg::read(view)));
+        // SAFETY: by this function's contract. The workspace is written too.
+        unsafe { stream.external_keyed(label, &all[..], key, |raw, ()| call(raw, address, at)) }
+    })
 }
 
 /// Returns the numbers as a C `int`, if they all fit.

@@ -14,6 +14,7 @@ use super::typed::Typed;
 use crate::call::{Address, not_prepared};
 use crate::library::{CUBLAS, HIPBLAS, Opened, VendorLibrary, version_in};
 use crate::table::{Vendor, vendor_functions};
+use crate::workspace::Workspace;
 
 pub(super) type Handle = *mut c_void;
 
@@ -227,8 +228,7 @@ pub(super) struct Library {
     /// For products with an epilogue, if it is there.
     pub(super) lt: Option<Lt>,
     handle: Mutex<State>,
-    /// The bytes of workspace that a call gets.
-    pub(super) workspace: usize,
+    pub(super) workspace: Workspace,
 }
 
 /// What the library's handle is set to. We set it only if that changes.
@@ -274,6 +274,7 @@ impl Library {
 
     fn open(device: &Device, vendor: Vendor) -> Result<Self> {
         let (api, typed) = Api::of(vendor)?;
+        let workspace = Workspace::new(device, workspace_bytes(device, vendor))?;
         let mut handle = ptr::null_mut();
         let at = &raw mut handle;
         // The handle belongs to the context that is current, which inside an external operation is the device's.
@@ -287,7 +288,6 @@ impl Library {
             mode: PointerMode::Host,
         };
         // From here on, dropping it destroys the handle.
-        let workspace = workspace_bytes(device, vendor);
         let mut library = Self { api, typed, lt: None, handle: Mutex::new(state), workspace };
         if vendor == Vendor::Nvidia {
             library.lt = Lt::open(device)?;
@@ -299,7 +299,7 @@ impl Library {
     /// external operation, because other threads may wait for the device while they hold the handle.
     ///
     /// # Safety
-    /// The stream is alive, and the workspace is the call's own, with [`workspace`](Self::workspace) bytes.
+    /// The stream is alive, and the workspace is from [`workspace`](Self::workspace).
     pub(super) unsafe fn begin(
         &self,
         stream: RawStream,
@@ -318,7 +318,7 @@ impl Library {
                 }
                 // We set it after the stream, because setting the stream takes the workspace away.
                 if self.api.set_workspace.is_some() {
-                    self.api.set_workspace(state.handle, workspace.write(), self.workspace)?;
+                    self.api.set_workspace(state.handle, workspace.write(), self.workspace.bytes())?;
                 }
                 (state.stream, state.workspace) = (stream, workspace);
             }

@@ -225,7 +225,7 @@ pub(super) fn multiply<A: Element, C: Element, S: Number>(
         epilogue: number,
         scalars_on_device: scalars.mode() == PointerMode::Device,
     };
-    let Some(matmul) = lt.of(stream, &kind, library.workspace)? else { return Ok(false) };
+    let Some(matmul) = lt.of(stream, &kind, library.workspace.bytes())? else { return Ok(false) };
     let bias_at = bias.map(|bias| Address(bias.as_raw().0));
     let mut memory: SmallVec<[Arg<'_>; 6]> = smallvec![Arg::read(&a), Arg::read(&b), Arg::write(&mut c)];
     memory.extend(bias.iter().map(|bias| Arg::read(bias)));
@@ -235,7 +235,7 @@ pub(super) fn multiply<A: Element, C: Element, S: Number>(
         enqueue_with(
             stream,
             "gemm",
-            library.workspace,
+            &library.workspace,
             &scalars,
             kind,
             memory,
@@ -244,7 +244,7 @@ pub(super) fn multiply<A: Element, C: Element, S: Number>(
                 matmul.run(
                     lt.handle,
                     stream,
-                    (workspace, library.workspace),
+                    (workspace, library.workspace.bytes()),
                     scalars,
                     [from, by],
                     to,

@@ -18,6 +18,7 @@ use super::transform::{Kind, Transform};
 use super::{Direction, Real};
 use crate::call::Address;
 use crate::table::Vendor;
+use crate::workspace::Workspace;
 
 /// How many plans a device keeps.
 const KEPT: usize = 64;
@@ -50,8 +51,13 @@ impl PlanKind {
     }
 }
 
+/// Work areas up to this many bytes come from memory that we keep. For a larger one it does not matter what allocating it costs.
+const SMALL: usize = 1 << 20;
+
 /// A plan, with what keeps it alive.
 pub(super) struct Plan {
+    /// For small work areas, shared by all plans of the device.
+    small: Arc<Workspace>,
     handle: Arc<dyn Transforms>,
     marker: Buffer<u8>,
     work_bytes: usize,
@@ -61,6 +67,7 @@ pub(super) struct Plan {
 struct Plans {
     /// This handle of the device does not keep the plans, so that they go with the program's last handle.
     device: Device,
+    small: Arc<Workspace>,
     list: Mutex<Vec<(PlanKind, Arc<Plan>)>>,
 }
 
@@ -71,7 +78,10 @@ impl Plan {
     /// `Captured` if it is still to be made and the stream is recorded; the library's errors.
     #[track_caller]
     pub(super) fn of(stream: &Stream, vendor: Vendor, kind: PlanKind) -> Result<Arc<Self>> {
-        let make = |device: &Device| Ok(Plans { device: device.clone(), list: Mutex::default() });
+        let make = |device: &Device| {
+            let small = Arc::new(Workspace::new(device, SMALL)?);
+            Ok(Plans { device: device.clone(), small, list: Mutex::default() })
+        };
         let plans = stream.device().extension(make)?;
         if let Some(plan) = plans.find(&kind) {
             return Ok(plan);
@@ -83,12 +93,12 @@ impl Plan {
                  element type and the same shape before the capture",
             ));
         }
-        let plan = Arc::new(Self::new(&plans.device, vendor, &kind)?);
+        let plan = Arc::new(Self::new(&plans, vendor, &kind)?);
         plans.add(kind, &plan);
         Ok(plan)
     }
 
-    fn new(device: &Device, vendor: Vendor, kind: &PlanKind) -> Result<Self> {
+    fn new(Plans { device, small, .. }: &Plans, vendor: Vendor, kind: &PlanKind) -> Result<Self> {
         let (handle, work_bytes): (Arc<dyn Transforms>, _) = match vendor {
             Vendor::Nvidia => {
                 let (plan, work) = PlanHandle::<CudaHandle>::new(device.stream()?, nvidia()?, 0, kind)?;
@@ -105,16 +115,25 @@ impl Plan {
         let at = memory.as_raw().0 as *mut u8;
         // SAFETY: the byte belongs to `memory`, which the marker owns, and nothing else uses it.
         let marker = unsafe { Buffer::from_raw(&stream, at, 1, (memory, handle.clone())) }?;
-        Ok(Self { handle, marker, work_bytes })
+        Ok(Self { small: small.clone(), handle, marker, work_bytes })
     }
 
     pub(super) fn marker(&self) -> &Buffer<u8> {
         &self.marker
     }
 
-    /// Returns how large the work area is, in bytes.
-    pub(super) fn work_bytes(&self) -> usize {
-        self.work_bytes
+    /// Makes one call, which gets the work area, or `None` if the plan needs none.
+    #[track_caller]
+    pub(super) fn lend<R>(
+        &self,
+        stream: &Stream,
+        call: impl FnOnce(Option<&mut Buffer<u8>>) -> Result<R>,
+    ) -> Result<R> {
+        match self.work_bytes {
+            0 => call(None),
+            ..=SMALL => self.small.lend(stream, |work| call(Some(work))),
+            bytes => call(Some(&mut stream.alloc(bytes)?)),
+        }
     }
 
     /// Enqueues a transform. Only for use inside an external operation.

@@ -149,19 +149,14 @@ fn on_library<T: Real, X: Plain, Y: Plain>(
     ends: Ends<'_, '_, X, Y>,
 ) -> Result<()> {
     let plan = Plan::of(stream, vendor, PlanKind::new::<T>(transform))?;
-    let mut work = stream.alloc::<u8>(plan.work_bytes())?;
     // The libraries overwrite the input of a transform into real numbers.
     let mut copy = match (&ends, transform.kind) {
         (Ends::Apart(x, _), Kind::FromHalf) => Some(copy_of(stream, x.slice(..transform.input.span())?)?),
         _ => None,
     };
-    let work_at = Address(work.as_raw().0);
     let key = key_of(stream, (*transform, T::IS_DOUBLE))?;
     let (from, to, input);
     let mut memory: SmallVec<[Arg<'_>; 4]> = smallvec![Arg::read(plan.marker())];
-    if plan.work_bytes() > 0 {
-        memory.push(Arg::write(&mut work));
-    }
     match (ends, &mut copy) {
         (Ends::Apart(_, y), Some(copy)) => {
             (from, to) = (Address(copy.as_raw().0), Address(y.view().as_raw().0));
@@ -181,13 +176,19 @@ fn on_library<T: Real, X: Plain, Y: Plain>(
             memory.push(Arg::write(x));
         }
     }
-    // SAFETY: the transform goes to the stream that we are given, reads and writes `memory` alone, and depends on nothing but
-    // `transform` and that memory. The plan lives until this use of its marker is done, and in a graph as long as the graph.
-    unsafe {
-        stream.external_keyed(label, &memory[..], key, |raw, ()| {
-            plan.run(raw, work_at, transform.kind.direction(), from, to)
-        })
-    }
+    plan.lend(stream, |work| {
+        let work_at = Address(work.as_ref().map_or(0, |work| work.as_raw().0));
+        // For as long as the work area is borrowed.
+        let mut memory: SmallVec<[Arg<'_>; 4]> = memory.into_iter().map(|arg| arg as Arg<'_>).collect();
+        memory.extend(work.map(|work| Arg::write(work)));
+        // SAFETY: the transform goes to the stream that we are given, reads and writes `memory` alone, and depends on nothing but
+        // `transform` and that memory. The plan lives until this use of its marker is done, and in a graph as long as the graph.
+        unsafe {
+            stream.external_keyed(label, &memory[..], key, |raw, ()| {
+                plan.run(raw, work_at, transform.kind.direction(), from, to)
+            })
+        }
+    })
 }
 
 /// Copies memory, of which some elements may be unwritten: those between the ones that a transform reads.
