@@ -4,8 +4,8 @@ use dlpack_rs::ffi::{DLDataType, DLDataTypeCode as Code};
 use gpustream::half::{bf16, f16};
 use gpustream::{Bool, Error, ErrorKind, Plain, Result};
 
-/// An element type that DLPack knows: numbers of 8 to 64 bits, `f16` and `bf16` from
-/// [`half`](gpustream::half), and [`Bool`].
+/// An element type that DLPack knows: numbers of 8 to 64 bits, `f16` and `bf16` from [`half`](gpustream::half), and [`Bool`].
+/// With this crate's feature `num-complex`, also that crate's `Complex<f32>` and `Complex<f64>`.
 pub trait Element: Plain + Send + Sync + sealed::Code {}
 
 mod sealed {
@@ -32,6 +32,11 @@ elements! {
     f16: kDLFloat, f32: kDLFloat, f64: kDLFloat,
     bf16: kDLBfloat,
     Bool: kDLBool,
+}
+
+#[cfg(feature = "num-complex")]
+elements! {
+    num_complex::Complex<f32>: kDLComplex, num_complex::Complex<f64>: kDLComplex,
 }
 
 /// Returns DLPack's name for a type.

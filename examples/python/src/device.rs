@@ -99,9 +99,10 @@ fn open(name: DLDevice, device: &str) -> gpustream::Result<&'static Opened> {
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(crate) fn error(error: Error) -> PyErr {
     match error.kind() {
-        ErrorKind::InvalidArgument | ErrorKind::DeviceMismatch | ErrorKind::ContractViolated => {
-            PyValueError::new_err(error.to_string())
-        }
+        ErrorKind::InvalidArgument
+        | ErrorKind::ArgumentMismatch
+        | ErrorKind::DeviceMismatch
+        | ErrorKind::ContractViolated => PyValueError::new_err(error.to_string()),
         _ => PyRuntimeError::new_err(error.to_string()),
     }
 }

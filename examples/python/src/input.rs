@@ -12,16 +12,16 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::array::Array;
+use crate::array::{Array, Number};
 use crate::capsule;
 use crate::device::error;
 use crate::lease;
 use crate::stream::Current;
 
 /// An array that was taken out of Python but is not ready for work yet.
-pub(crate) enum Input {
+pub(crate) enum Input<T> {
     /// An array that this module made.
-    Ours(Arc<Buffer<f32>>, Vec<usize>),
+    Ours(Arc<Buffer<T>>, Vec<usize>),
     /// Another library's array.
     Theirs {
         tensor: Managed<DLManagedTensorVersioned>,
@@ -30,11 +30,12 @@ pub(crate) enum Input {
     },
 }
 
-impl Input {
+impl<T: Number> Input<T> {
     /// Asks an array for its memory. The producer is told the current stream, and makes it wait for the array.
     pub(crate) fn take(array: &Bound<'_, PyAny>, current: &Current) -> PyResult<Self> {
         if let Ok(ours) = array.cast::<Array>() {
-            return ours.get().share();
+            let (buffer, shape) = ours.get().share()?;
+            return Ok(Self::Ours(buffer, shape));
         }
         if !array.hasattr("__dlpack__")? {
             let Some(interface) = cuda_interface(array)? else {
@@ -65,7 +66,7 @@ impl Input {
     }
 
     /// Makes the memory ready, so that `stream` may work on it.
-    pub(crate) fn ready(self, stream: &Stream) -> Result<Ready> {
+    pub(crate) fn ready(self, stream: &Stream) -> Result<Ready<T>> {
         match self {
             Self::Ours(buffer, shape) => Ok(Ready::Ours(buffer, shape)),
             Self::Theirs { tensor, after } => {
@@ -84,12 +85,12 @@ impl Input {
 }
 
 /// An array that the stream may work on.
-pub(crate) enum Ready {
-    Ours(Arc<Buffer<f32>>, Vec<usize>),
-    Theirs(Tensor<f32>),
+pub(crate) enum Ready<T> {
+    Ours(Arc<Buffer<T>>, Vec<usize>),
+    Theirs(Tensor<T>),
 }
 
-impl Ready {
+impl<T: Number> Ready<T> {
     pub(crate) fn shape(&self) -> &[usize] {
         match self {
             Self::Ours(_, shape) => shape,
@@ -97,14 +98,14 @@ impl Ready {
         }
     }
 
-    pub(crate) fn view(&self) -> View<'_, f32> {
+    pub(crate) fn view(&self) -> View<'_, T> {
         match self {
             Self::Ours(buffer, _) => buffer.view(),
             Self::Theirs(tensor) => tensor.view(),
         }
     }
 
-    pub(crate) fn view_mut(&mut self) -> Result<ViewMut<'_, f32>> {
+    pub(crate) fn view_mut(&mut self) -> Result<ViewMut<'_, T>> {
         match self {
             Self::Theirs(tensor) => tensor.view_mut(),
             Self::Ours(..) => Err(Error::new(
@@ -115,23 +116,20 @@ impl Ready {
     }
 }
 
-/// Returns the error for an array whose shape differs from that of `x`.
-pub(crate) fn shapes_differ(name: &str, shape: &[usize], expected: &[usize]) -> Error {
-    Error::new(
-        ErrorKind::InvalidArgument,
-        format!("`{name}` has shape {shape:?} and `x` has {expected:?}; give arrays of one shape"),
-    )
+/// Returns the error for arrays whose shapes do not go together.
+pub(crate) fn shapes_differ(text: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
 }
 
-/// Checks that `out` does not overlap what the kernel reads. The library cannot see that, because it takes two arrays from
+/// Checks that `out` does not overlap what the call reads. The library cannot see that, because it takes two arrays from
 /// outside for two pieces of memory, even if they are the same one.
-pub(crate) fn check_apart(written: &View<'_, f32>, read: &[View<'_, f32>]) -> Result<()> {
-    let range = |view: &View<'_, f32>| view.as_raw().0..view.as_raw().0 + view.len() * size_of::<f32>();
+pub(crate) fn check_apart<T>(written: &View<'_, T>, read: &[View<'_, T>]) -> Result<()> {
+    let range = |view: &View<'_, T>| view.as_raw().0..view.as_raw().0 + view.len() * size_of::<T>();
     let out = range(written);
     if read.iter().map(range).any(|input| input.start < out.end && out.start < input.end) {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
-            "`out` overlaps `x` or `y`; give it memory of its own",
+            "`out` overlaps an input; give it memory of its own",
         ));
     }
     Ok(())
@@ -205,7 +203,7 @@ fn element(kind: &str) -> PyResult<(DLDataType, i64)> {
 }
 
 impl CudaInterface {
-    fn input(self, array: &Bound<'_, PyAny>, current: &Current) -> Input {
+    fn input<T>(self, array: &Bound<'_, PyAny>, current: &Current) -> Input<T> {
         let Self { address, read_only, element, shape, strides, stream } = self;
         let tensor = DLTensor {
             data: ptr::with_exposed_provenance_mut::<c_void>(address),

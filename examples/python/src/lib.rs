@@ -11,6 +11,7 @@
 //! its own locks meanwhile.
 
 mod array;
+mod call;
 mod capsule;
 mod device;
 mod input;
@@ -25,13 +26,15 @@ mod scale_add {
 
 #[pymodule]
 mod gpustream_example {
-    use pyo3::exceptions::PyValueError;
+    use gpustream_math::Complex;
+    use gpustream_math::prelude::*;
     use pyo3::prelude::*;
 
     #[pymodule_export]
     use crate::array::Array;
+    use crate::call::call;
     use crate::device::{self, error};
-    use crate::input::{self, Input};
+    use crate::input::{Input, shapes_differ};
     use crate::lease;
     use crate::stream::Current;
 
@@ -50,45 +53,73 @@ mod gpustream_example {
         out: Option<Bound<'py, PyAny>>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let arrays: Vec<_> = [x, y].into_iter().chain(&out).collect();
-        let device = device::of_all(py, &arrays)?;
-        let current = Current::find(device, &arrays, stream)?;
-        let x = Input::take(x, &current)?;
-        let y = Input::take(y, &current)?;
-        let target = out.as_ref().map(|out| Input::take(out, &current)).transpose()?;
-        let made = py.detach(|| {
-            let stream = &current.stream;
-            let (x, y) = (x.ready(stream)?, y.ready(stream)?);
-            if x.shape() != y.shape() {
-                return Err(input::shapes_differ("y", y.shape(), x.shape()));
+        let same = |[x, y]: [&[usize]; 2]| {
+            if x == y {
+                return Ok(x.to_vec());
             }
+            Err(shapes_differ(format!("`y` has shape {y:?} and `x` has {x:?}; give arrays of one shape")))
+        };
+        call::<f32, 2>(py, [x, y], out, stream, same, |device, stream, [x, y], mut to| {
             let n = x.view().len();
-            let made = if let Some(target) = target {
-                let mut target = target.ready(stream)?;
-                if target.shape() != x.shape() {
-                    return Err(input::shapes_differ("out", target.shape(), x.shape()));
-                }
-                input::check_apart(&target.view(), &[x.view(), y.view()])?;
-                device.kernels.scale_add(stream, a, &x.view(), &y.view(), &mut target.view_mut()?, n)?;
-                None
-            } else {
-                let mut made = stream.alloc::<f32>(n)?;
-                device.kernels.scale_add(stream, a, &x.view(), &y.view(), &mut made, n)?;
-                Some((made, x.shape().to_vec()))
-            };
-            if device.is_cpu() {
-                // The caller may change the arrays as soon as this returns.
-                stream.synchronize()?;
+            device.kernels.scale_add(stream, a, &x.view(), &y.view(), &mut to, n)
+        })
+    }
+
+    /// Returns the matrix product of `x` and `y`, two float32 arrays with two dimensions. Otherwise like `scale_add`. cuBLAS or
+    /// hipBLAS computes it; the first call on a device opens that library, which takes up to a second.
+    #[pyfunction]
+    #[pyo3(signature = (x, y, *, out=None, stream=None))]
+    fn matmul<'py>(
+        py: Python<'py>,
+        x: &Bound<'py, PyAny>,
+        y: &Bound<'py, PyAny>,
+        out: Option<Bound<'py, PyAny>>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let product = |shapes: [&[usize]; 2]| match shapes {
+            [&[m, k], &[again, n]] if k == again => Ok(vec![m, n]),
+            [x, y] => Err(shapes_differ(format!(
+                "`x` has shape {x:?} and `y` has {y:?}; give matrices of shapes (m, k) and (k, n)"
+            ))),
+        };
+        call::<f32, 2>(py, [x, y], out, stream, product, |_, stream, [x, y], mut to| {
+            // `product` has seen that both have two dimensions.
+            let (&[m, k], &[_, n]) = (x.shape(), y.shape()) else { return Ok(()) };
+            let (x, y) = (x.view(), y.view());
+            stream.gemm(
+                MatrixView::new(&x, m, k)?,
+                MatrixView::new(&y, k, n)?,
+                MatrixViewMut::new(&mut to, m, n)?,
+            )
+        })
+    }
+
+    /// Returns the Fourier transforms of `x` along its last dimension, or the inverse ones, scaled as `numpy.fft` scales them. The
+    /// elements must be complex64. Otherwise like `scale_add`. cuFFT or hipFFT computes it; the first call of a shape makes a plan,
+    /// which takes up to half a second.
+    #[pyfunction]
+    #[pyo3(signature = (x, *, inverse=false, out=None, stream=None))]
+    fn fft<'py>(
+        py: Python<'py>,
+        x: &Bound<'py, PyAny>,
+        inverse: bool,
+        out: Option<Bound<'py, PyAny>>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let same = |[x]: [&[usize]; 1]| match x {
+            [] | [.., 0] => {
+                Err(shapes_differ(format!("`x` has shape {x:?}; its last dimension needs an element")))
             }
-            Ok(made)
-        });
-        match (made.map_err(error)?, out) {
-            (Some((buffer, shape)), _) => {
-                Ok(Bound::new(py, Array::new(buffer, shape, device, current))?.into_any())
-            }
-            (None, Some(out)) => Ok(out),
-            (None, None) => Err(PyValueError::new_err("no array was made")),
-        }
+            x => Ok(x.to_vec()),
+        };
+        call::<Complex<f32>, 1>(py, [x], out, stream, same, |_, stream, [x], mut to| {
+            let len = x.shape().last().copied().unwrap_or(1);
+            let shape = FftShape::new_1d(len).batch(x.view().len() / len);
+            let direction = if inverse { Direction::Inverse } else { Direction::Forward };
+            stream.fft(&shape, direction, &x.view(), &mut to)?;
+            // The libraries leave the scale to us.
+            if inverse { stream.scal(Complex::from(1.0 / len as f32), &mut to) } else { Ok(()) }
+        })
     }
 
     /// Returns the address that kernels get for the array's memory.
@@ -97,7 +128,7 @@ mod gpustream_example {
     fn address(py: Python<'_>, x: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
         let device = device::of_all(py, &[x])?;
         let current = Current::find(device, &[x], stream)?;
-        let x = Input::take(x, &current)?;
+        let x = Input::<f32>::take(x, &current)?;
         py.detach(|| Ok(x.ready(&current.stream)?.view().as_raw().0)).map_err(error)
     }
 
