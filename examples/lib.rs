@@ -38,9 +38,12 @@ pub mod data_parallel {
     gpustream::include_kernels!("data_parallel");
 }
 
-/// The kernels of `lattice_boltzmann.cu`.
+/// The kernels of `lattice_boltzmann.cu`, and the simulation that uses them: `beside_cudarc` runs it too.
 pub mod lattice_boltzmann {
     gpustream::include_kernels!("lattice_boltzmann");
+
+    pub mod simulation;
+    pub mod tunnel;
 }
 
 /// The kernels of `four_products.cu`.

@@ -17,8 +17,6 @@
 //! It writes `out/lattice_boltzmann/frame_0000.png` and so on, and prints how many million cells one device and all devices
 //! update in a second (MLUPS). It checks that all of them end with the same bits, and that the mass of the air stays the same.
 
-mod simulation;
-
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -27,11 +25,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use examples::lattice_boltzmann::simulation::Simulation;
+use examples::lattice_boltzmann::tunnel::Wind;
 use examples::{DeviceArg, Table, is_cpu};
 use gpustream::Device;
 use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::simulation::Simulation;
 
 /// Computes the vortices that a cylinder makes in the wind, on several devices, and writes pictures of them
 #[derive(Parser)]
@@ -118,7 +116,7 @@ impl Ways {
     ) -> Result<()> {
         let mut air = Simulation::new(devices, self.size)?;
         if self.table.is_empty() {
-            let (reynolds, steps) = (air.reynolds(), self.steps);
+            let (reynolds, steps) = (Wind::new(self.size).reynolds, self.steps);
             println!("{}×{} cells, Reynolds number {reynolds:.0}, {steps} steps", 4 * self.size, self.size);
         }
         let mass = |populations: &[f32]| populations.iter().map(|&f| f64::from(f)).sum::<f64>();

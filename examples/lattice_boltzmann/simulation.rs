@@ -1,25 +1,15 @@
 //! The simulation: a tunnel whose rows are split over devices, and the calls of one step.
 
 use anyhow::Result;
-use examples::lattice_boltzmann::{Kernels, Tunnel};
 use gpustream::{AsViewMut, Buffer, Device, Stream, StreamOptions, ViewMut};
 
-/// The viscosity in cells² per step of all but large tunnels. If it were much smaller, the method would be unstable, and if it
-/// were much larger, small tunnels would have no vortices.
-const VISCOSITY: f32 = 0.01;
-
-/// The highest Reynolds number. The air of a large tunnel is more viscous, because this method cannot resolve the vortices of
-/// higher numbers: after a few thousand steps the velocities would grow without bound.
-const MOST_REYNOLDS: f32 = 1280.0;
-
-/// How many populations a cell has.
-const POPULATIONS: usize = 9;
+use super::tunnel::{POPULATIONS, Wind};
+use super::{Kernels, Tunnel};
 
 /// A tunnel with the air in it. Its rows form a ring, because the last one is next to the first. So every part has two
 /// neighbours, and if there is only one part, it is its own neighbour.
-pub(crate) struct Simulation {
+pub struct Simulation {
     tunnel: Tunnel,
-    reynolds: f32,
     width: usize,
     height: usize,
     parts: Vec<Part>,
@@ -43,14 +33,8 @@ struct Part {
 impl Simulation {
     /// Prepares air that moves with the wind, in a tunnel that is four times as long as high. There must be two rows for each
     /// device.
-    pub(crate) fn new(devices: &[Device], height: usize) -> Result<Self> {
-        let width = 4 * height;
-        let (radius, wind) = ((height / 8) as f32, 0.1);
-        // Wind times diameter, divided by viscosity.
-        let reynolds = (2.0 * radius * wind / VISCOSITY).min(MOST_REYNOLDS);
-        let viscosity = 2.0 * radius * wind / reynolds;
-        let (x, y, fan) = (height as f32, (height / 2) as f32, (height / 4) as f32);
-        let tunnel = Tunnel { x, y, radius, wind, fan, relaxation: 1.0 / (3.0 * viscosity + 0.5) };
+    pub fn new(devices: &[Device], height: usize) -> Result<Self> {
+        let Wind { tunnel, width, .. } = Wind::new(height);
         let part = |(number, device): (usize, &Device)| {
             let first = number * height / devices.len();
             let rows = (number + 1) * height / devices.len() - first;
@@ -68,16 +52,11 @@ impl Simulation {
             Ok(Part { kernels, stream, halo, first, rows, now, next, picture })
         };
         let parts = devices.iter().enumerate().map(part).collect::<Result<_>>()?;
-        Ok(Self { tunnel, reynolds, width, height, parts })
-    }
-
-    /// Returns the Reynolds number.
-    pub(crate) fn reynolds(&self) -> f32 {
-        self.reynolds
+        Ok(Self { tunnel, width, height, parts })
     }
 
     /// Submits steps and does not wait for them.
-    pub(crate) fn steps(&mut self, steps: usize) -> gpustream::Result<()> {
+    pub fn steps(&mut self, steps: usize) -> gpustream::Result<()> {
         for _ in 0..steps {
             self.exchange()?;
             self.parts.iter_mut().try_for_each(|part| part.step(self.tunnel, self.width))?;
@@ -112,7 +91,7 @@ impl Simulation {
 
     /// Runs `frames` times `steps` steps. After each `steps` of them, passes a picture to `sink`, which runs on this thread while
     /// the devices go on.
-    pub(crate) fn film(
+    pub fn film(
         &mut self,
         frames: usize,
         steps: usize,
@@ -143,14 +122,14 @@ impl Simulation {
     }
 
     /// Waits until all devices are done.
-    pub(crate) fn synchronize(&self) -> Result<()> {
+    pub fn synchronize(&self) -> Result<()> {
         Ok(self.parts.iter().try_for_each(|part| part.stream.synchronize())?)
     }
 
     /// Downloads all populations, row by row. The cylinder's are 0.
-    pub(crate) fn populations(&self) -> Result<Vec<f32>> {
+    pub fn populations(&self) -> Result<Vec<f32>> {
         let row = POPULATIONS * self.width;
-        let mut all = examples::values(self.height * row, |_| 0.0)?;
+        let mut all = crate::values(self.height * row, |_| 0.0)?;
         for Part { stream, first, rows, now, .. } in &self.parts {
             let own = now.slice(row..(rows + 1) * row)?;
             stream.download_into(&own, &mut all[first * row..(first + rows) * row])?;

@@ -19,7 +19,7 @@ const STREAMS: usize = 4;
 const UNIT: usize = 1 << 10;
 
 /// A device with everything that a request needs, made before the first one.
-pub(crate) struct Blur {
+pub struct Blur {
     device: Device,
     streams: Vec<Stream>,
     turn: AtomicUsize,
@@ -31,7 +31,7 @@ pub(crate) struct Blur {
 
 impl Blur {
     /// Opens the streams, loads the kernels, and blurs one image, so that the first request finds everything warm.
-    pub(crate) async fn warm(device: Device, memory: usize) -> Result<Self> {
+    pub async fn warm(device: Device, memory: usize) -> Result<Self> {
         let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<_>>()?;
         let units = (memory / UNIT).min(Semaphore::MAX_PERMITS);
         let (kernels, turn) = (kernels::Kernels::load(&device)?, AtomicUsize::new(0));
@@ -44,18 +44,18 @@ impl Blur {
 
     /// Waits until there is memory for an image with as many pixels: the permit stands for it. Call this before you decode the
     /// image.
-    pub(crate) async fn reserve(&self, pixels: usize) -> Result<SemaphorePermit<'_>, AcquireError> {
+    pub async fn reserve(&self, pixels: usize) -> Result<SemaphorePermit<'_>, AcquireError> {
         self.memory.acquire_many(bytes_for(pixels).div_ceil(UNIT).min(self.limit / UNIT) as u32).await
     }
 
     /// Returns how many pixels an image can have.
-    pub(crate) fn most_pixels(&self) -> usize {
+    pub fn most_pixels(&self) -> usize {
         self.limit / bytes_for(1)
     }
 
     /// Blurs an image.
     #[tracing::instrument(skip(self, image), fields(width = image.width, height = image.height))]
-    pub(crate) async fn run(&self, mut image: Image, radius: u32) -> Result<Image> {
+    pub async fn run(&self, mut image: Image, radius: u32) -> Result<Image> {
         let stream = &self.streams[self.turn.fetch_add(1, Ordering::Relaxed) % STREAMS];
         stream.room_async().await?;
         let (width, height) = (image.width, image.height);
@@ -69,14 +69,15 @@ impl Blur {
     }
 
     /// Waits until the device has done everything.
-    pub(crate) async fn drain(&self) -> Result<()> {
+    pub async fn drain(&self) -> Result<()> {
         for stream in &self.streams {
             stream.synchronize_async().await?;
         }
         Ok(())
     }
 
-    pub(crate) fn device(&self) -> &Device {
+    /// Returns the device.
+    pub fn device(&self) -> &Device {
         &self.device
     }
 }

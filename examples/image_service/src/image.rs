@@ -7,21 +7,24 @@ use png::{BitDepth, ColorType, Transformations};
 
 /// An image of four bytes per pixel: red, green, blue and alpha, from the lowest up.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Image {
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-    pub(crate) pixels: Vec<u32>,
+pub struct Image {
+    /// How many pixels a row has.
+    pub width: usize,
+    /// How many rows there are.
+    pub height: usize,
+    /// The pixels, row by row.
+    pub pixels: Vec<u32>,
 }
 
 impl Image {
     /// Returns how many pixels a PNG file says that it has.
-    pub(crate) fn pixels_of(file: &[u8]) -> Result<usize> {
+    pub fn pixels_of(file: &[u8]) -> Result<usize> {
         let reader = png::Decoder::new(Cursor::new(file)).read_info().context("this is no PNG file")?;
         Ok(reader.info().width as usize * reader.info().height as usize)
     }
 
     /// Reads a PNG file.
-    pub(crate) fn decode(file: &[u8]) -> Result<Self> {
+    pub fn decode(file: &[u8]) -> Result<Self> {
         let mut decoder = png::Decoder::new(Cursor::new(file));
         decoder.set_transformations(Transformations::normalize_to_color8() | Transformations::ALPHA);
         let mut reader = decoder.read_info().context("this is no PNG file")?;
@@ -42,7 +45,7 @@ impl Image {
     }
 
     /// Writes a PNG file.
-    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+    pub fn encode(&self) -> Result<Vec<u8>> {
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, self.width.try_into()?, self.height.try_into()?);
         encoder.set_color(ColorType::Rgba);
@@ -54,7 +57,8 @@ impl Image {
     }
 
     /// Blurs on the host what the kernels blur on the device, to check them.
-    pub(crate) fn blurred(&self, radius: usize) -> Self {
+    #[must_use]
+    pub fn blurred(&self, radius: usize) -> Self {
         let mean = |pixels: &mut dyn ExactSizeIterator<Item = u32>| {
             let count = pixels.len() as u32;
             let mut sums = [0; 4];

@@ -12,10 +12,9 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use image_service::image::Image;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-
-use crate::image::Image;
 
 /// A client that keeps its connections.
 pub(crate) type HttpClient = Client<HttpConnector, Body>;

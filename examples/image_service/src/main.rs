@@ -19,17 +19,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Parser;
 use gpustream::{Device, DeviceOptions, TraceLayer};
+use image_service::blur::Blur;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::blur::Blur;
 use crate::load::Load;
 
-mod blur;
-mod image;
 mod load;
 mod service;
 

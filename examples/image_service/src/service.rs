@@ -12,14 +12,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{BoxError, Router};
 use gpustream::ErrorKind;
+use image_service::blur::Blur;
+use image_service::image::Image;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task;
 use tokio::time::timeout;
-
-use crate::blur::Blur;
-use crate::image::Image;
 
 /// The longest body that we read.
 const MOST_BYTES: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! What the examples share: options, pictures, and the kernels' bindings.
+//! What the examples share: options, pictures, and the kernels' bindings. `beside_cudarc` trains the network too.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -12,10 +12,8 @@ pub mod flow {
     gpustream::include_kernels!("flow");
 }
 
-/// Kernels of `mlp`.
-pub mod network {
-    gpustream::include_kernels!("network");
-}
+pub mod network;
+pub mod spirals;
 
 /// The option that chooses a device.
 #[derive(clap::Args)]
