@@ -56,6 +56,8 @@ mod call;
 pub mod convolve;
 #[cfg(feature = "fft")]
 pub mod fft;
+#[cfg(test)]
+mod hip_bindings;
 #[cfg(feature = "kernels")]
 mod kernels;
 mod keys;

@@ -19,7 +19,7 @@ use crate::call::Address;
 use crate::library::{CUBLASLT, Opened};
 use crate::matrix::{MatrixView, MatrixViewMut, Order};
 use crate::number::{DataType, Element, Number};
-use crate::table::{Vendor, vendor_functions};
+use crate::table::{Names, Vendor, vendor_functions};
 
 vendor_functions! {
     /// The functions of cuBLASLt. We do not open hipBLASLt yet.
@@ -139,7 +139,7 @@ impl Lt {
         let open = || {
             let Opened { library, .. } = CUBLASLT.open().ok()?;
             // SAFETY: it was opened as cuBLASLt, and is never closed.
-            let (api, missing) = unsafe { Api::load(&library, Vendor::Nvidia) };
+            let (api, missing) = unsafe { Api::load(&library, Vendor::Nvidia, Names::Current) };
             missing.is_empty().then_some(api)
         };
         let Some(api) = OPENED.get_or_init(open) else { return Ok(None) };

@@ -74,6 +74,15 @@ macro_rules! typed_functions {
             use cudarc::cublas::sys as bindings;
             $( prove! { [$($cuda)*] ($($arg: $ty),*) } )*
         }
+
+        /// Compares HIP's prototypes with AMD's.
+        #[cfg(test)]
+        mod hip_prototypes {
+            use super::{Handle, In, Out, c_int};
+            use crate::hip_bindings as bindings;
+            use crate::table::proof::pass;
+            $( prove! { [$($hip)*] ($($arg: $ty),*) } )*
+        }
     };
 }
 

@@ -277,10 +277,11 @@ impl<Handle: Copy> Drop for PlanHandle<Handle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hip_bindings::hipfftType_t as HipType;
     use cudarc::cufft::sys::cufftType as Type;
 
     #[test]
-    fn numbers_are_those_of_cufft() {
+    fn numbers_are_those_of_cufft_and_hipfft() {
         let shape = super::super::FftShape::new_1d(4);
         let number = |kind: Kind, is_double: bool| {
             let [input, output] = shape.sides(kind.halves()).unwrap();
@@ -292,11 +293,16 @@ mod tests {
             }
         };
         let complex = Kind::Complex(Direction::Forward);
-        assert_eq!(number(complex, false), Type::CUFFT_C2C as u32);
-        assert_eq!(number(complex, true), Type::CUFFT_Z2Z as u32);
-        assert_eq!(number(Kind::ToHalf, false), Type::CUFFT_R2C as u32);
-        assert_eq!(number(Kind::ToHalf, true), Type::CUFFT_D2Z as u32);
-        assert_eq!(number(Kind::FromHalf, false), Type::CUFFT_C2R as u32);
-        assert_eq!(number(Kind::FromHalf, true), Type::CUFFT_Z2D as u32);
+        let all = [
+            (number(complex, false), Type::CUFFT_C2C, HipType::HIPFFT_C2C),
+            (number(complex, true), Type::CUFFT_Z2Z, HipType::HIPFFT_Z2Z),
+            (number(Kind::ToHalf, false), Type::CUFFT_R2C, HipType::HIPFFT_R2C),
+            (number(Kind::ToHalf, true), Type::CUFFT_D2Z, HipType::HIPFFT_D2Z),
+            (number(Kind::FromHalf, false), Type::CUFFT_C2R, HipType::HIPFFT_C2R),
+            (number(Kind::FromHalf, true), Type::CUFFT_Z2D, HipType::HIPFFT_Z2D),
+        ];
+        for (ours, cuda, hip) in all {
+            assert_eq!((ours, ours), (cuda as u32, hip as u32));
+        }
     }
 }
