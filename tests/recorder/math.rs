@@ -8,7 +8,10 @@ use gpustream_math::Complex;
 use gpustream_math::prelude::*;
 use recorder::{Call, Recorder};
 
-use crate::fakes::{Fake, ONE, increment, load_kernel, on_each, run_kernel};
+use std::path::Path;
+use std::process::Command;
+
+use crate::fakes::{Fake, ONE, in_child, increment, load_kernel, on_each, run_kernel};
 
 const N: usize = 8;
 
@@ -205,4 +208,53 @@ fn odd_products_of_i8_are_padded_for_cublas() {
             assert_eq!(s.download(&c).unwrap(), want);
         }
     });
+}
+
+/// The shim of hipBLAS over cuBLAS, with which hardware tests of HIP run on an NVIDIA GPU.
+#[test]
+fn calls_through_the_shim_arrive_as_cublas_calls() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hip-shim");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/hip/shim/build.sh");
+    assert!(Command::new(script).arg(&folder).status().unwrap().success());
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    for version in ["2", "3"] {
+        let (hip, blas) = (file("libamdhip64.so.6"), file(&format!("libhipblas.so.{version}")));
+        let variables = [("GPUSTREAM_HIP_LIBRARY", hip.as_str()), ("GPUSTREAM_HIPBLAS_LIBRARY", &blas)];
+        let told = in_child(&variables, || {
+            let recorder = fake_cuda::load();
+            fake_blas::load();
+            let device = Device::open("hip").unwrap();
+            let s = device.stream().unwrap();
+            let x = s.zeros::<Complex<f32>>(N * N).unwrap();
+            let mut y = s.zeros::<Complex<f32>>(N * N).unwrap();
+            let mut product = || {
+                let y = MatrixViewMut::new(&mut y, N, N)?;
+                // One is transposed and conjugated, and the other one copied conjugated.
+                let x = MatrixView::new(&x, N, N)?;
+                s.gemm_with(Gemm::new().compute(Compute::Tf32), x.h(), x.h().t(), y)
+            };
+            let (done, calls) = recorder.record(&mut product);
+            done.unwrap();
+            let numbers = |name: &str, wanted: &[&str]| -> Vec<i64> {
+                let call = calls.iter().find(|call| call.name == name).unwrap();
+                wanted.iter().map(|arg| i64::from(call.arg(arg) as i32)).collect()
+            };
+            assert_eq!(numbers("cublasCgeam", &["op_a", "op_b"]), [2, 0]);
+            // Nothing computes in TF32 on AMD, so this is `f32`.
+            let wanted = ["op_a", "op_b", "a_type", "compute", "algorithm"];
+            assert_eq!(numbers("cublasGemmEx", &wanted), [1, 2, 4, 68, -1]);
+            recorder.fail_next("cublasGemmEx", 15);
+            let error = product().unwrap_err();
+            assert_eq!((error.kind(), error.code()), (ErrorKind::Unsupported, Some(7)), "{error}");
+            assert!(error.to_string().contains("hipblasGemmEx"), "{error}");
+            // hipBLAS 2 takes no workspace from us. So there, cuBLAS allocates its own.
+            let broken = recorder.violations();
+            let takes_workspace = std::env::var("GPUSTREAM_HIPBLAS_LIBRARY").unwrap().ends_with('3');
+            assert_eq!(broken.is_empty(), takes_workspace, "{broken:?}");
+            assert!(broken.iter().all(|rule| rule.contains("without a workspace")), "{broken:?}");
+        });
+        if told.is_none() {
+            return;
+        }
+    }
 }
