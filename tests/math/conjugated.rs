@@ -33,7 +33,7 @@ fn form<T: Field>(a: MatrixView<'_, T>, (is_transposed, is_conjugated): (bool, b
     }
 }
 
-/// A matrix on the host, of which an element may be conjugated.
+/// A matrix on the host, whose elements may be conjugated.
 struct Host<T> {
     values: Vec<T>,
     rows: usize,
@@ -43,7 +43,7 @@ struct Host<T> {
 }
 
 impl<T: Value> Host<T> {
-    /// Makes the matrix of which this form has so many rows and columns.
+    /// Makes a matrix whose form has so many rows and columns.
     fn new(
         rows: usize,
         columns: usize,

@@ -69,7 +69,7 @@ impl Place {
             }
     }
 
-    /// Returns how many elements the memory has, with some behind the matrix.
+    /// Returns how many elements the memory has, with some after the matrix.
     fn len(&self) -> usize {
         let lines = if self.order == Order::RowMajor { self.rows } else { self.columns };
         self.offset + lines * self.leading + 7
@@ -148,7 +148,7 @@ where
     Ok(())
 }
 
-/// Odd ones, single ones, thin ones, and those beside the sizes of blocks.
+/// Odd ones, single ones, thin ones, and those next to the sizes of blocks.
 const SHAPES: [[usize; 3]; 9] = [
     [1, 1, 1],
     [1, 7, 5],
@@ -167,7 +167,7 @@ fn products_are_exact_for_whole_numbers(device: &Device) -> Result<()> {
         A::Scalar: Value,
     {
         for (at, [m, n, k]) in SHAPES.into_iter().enumerate() {
-            // Each matrix has each layout, beside different ones of the others.
+            // Each matrix has each layout, with different ones of the others.
             for kind in 0..6 {
                 let pa = Place::of(m, k, kind);
                 let pb = Place::of(k, n, kind / 2 + at);
@@ -344,7 +344,7 @@ fn scalars_can_be_on_the_device(device: &Device) -> Result<()> {
     for_all_types!(of(s))
 }
 
-/// Large enough for several tiles, of which the last are cut off at every side.
+/// Large enough for several tiles. The last ones are cut off at every side.
 fn large_products_use_all_tiles(device: &Device) -> Result<()> {
     fn of<A: Product<C> + Value, C: Value>(s: &Stream) -> Result<()>
     where

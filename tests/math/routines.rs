@@ -1,4 +1,4 @@
-//! The BLAS routines besides products are what plain loops compute, for each type, layout and triangle.
+//! All BLAS routines except products are what plain loops compute, for each type, layout and triangle.
 
 use std::any::type_name;
 
