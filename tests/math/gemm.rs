@@ -36,9 +36,11 @@ macro_rules! for_all_types {
     }};
 }
 
+pub(crate) use for_all_types;
+
 /// False over the shim of hipBLAS: it forwards to cuBLAS, which takes products of `i8` in some shapes only. hipBLAS takes all, so
 /// we do not pad them there.
-fn takes_all_products_of_i8(s: &Stream) -> bool {
+pub(crate) fn takes_all_products_of_i8(s: &Stream) -> bool {
     !s.device().info().arch.starts_with("gfxcuda")
 }
 

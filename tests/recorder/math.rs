@@ -184,6 +184,64 @@ fn an_epilogue_is_one_call_of_cublaslt() {
     });
 }
 
+#[test]
+fn products_anywhere_in_memory_are_one_call_and_their_addresses_are_copied_once() {
+    on_both(|_, recorder, device, [s, other]| {
+        let x = s.zeros::<f32>(N * N).unwrap();
+        let mut results: Vec<_> = (0..5).map(|_| s.zeros::<f32>(N * N).unwrap()).collect();
+        let all = |s: &Stream, results: &mut [Buffer<f32>], order: Order| {
+            let x = MatrixView::new(&x, N, N)?;
+            let layout = Layout::new(N, N).order(order);
+            let c = results.iter_mut().map(|c| MatrixViewMut::with_layout(c, layout));
+            s.gemm_each(Gemm::new(), &[x], &[x.t()], &mut c.collect::<gpustream::Result<Vec<_>>>()?)
+        };
+        let products = |calls: &[Call]| -> Vec<[i32; 4]> {
+            let products = calls.iter().filter(|call| call.name.contains("Gemm"));
+            products.map(|call| ["m", "n", "k", "batch"].map(|name| call.arg(name) as i32)).collect()
+        };
+        let bytes =
+            |calls: &[Call]| calls.iter().filter(|call| call.name.to_lowercase().contains("memcpy")).count();
+        let (done, calls) = recorder.record(|| all(&s, &mut results, Order::RowMajor));
+        done.unwrap();
+        assert_eq!((products(&calls), bytes(&calls)), (vec![[N as i32, N as i32, N as i32, 5]], 1));
+        for stream in [&s, &other] {
+            let (done, calls) = recorder.record(|| all(stream, &mut results, Order::RowMajor));
+            done.unwrap();
+            assert_eq!((products(&calls).len(), bytes(&calls)), (1, 0));
+        }
+        // A new list in a capture and in a step, where it is no part of the graph.
+        let graph = s.capture(|s| all(s, &mut results[1..], Order::RowMajor)).unwrap();
+        let mut step = device.replay();
+        for _ in 0..4 {
+            step.run(&s, |s| all(s, &mut results[2..], Order::RowMajor)).unwrap();
+        }
+        assert_eq!(step.stats().segments, 1);
+        for result in &mut results {
+            s.fill(result, 0.0).unwrap();
+        }
+        let ones = |results: &[Buffer<f32>]| -> Vec<bool> {
+            results.iter().map(|result| s.download(result).unwrap() == [1.0; N * N]).collect()
+        };
+        step.run(&s, |s| all(s, &mut results[2..], Order::RowMajor)).unwrap();
+        assert_eq!(ones(&results), [false, false, true, true, true]);
+        graph.launch(&s).unwrap();
+        assert_eq!(ones(&results), [false, true, true, true, true]);
+        drop((graph, step));
+        // One result, or results that differ.
+        let (done, calls) = recorder.record(|| all(&s, &mut results[..1], Order::RowMajor));
+        done.unwrap();
+        assert!(calls.iter().any(|call| call.name.contains("GemmEx")));
+        let (done, calls) = recorder.record(|| {
+            let x = MatrixView::new(&x, N, N)?;
+            let [first, second, ..] = &mut results[..] else { unreachable!() };
+            let second = MatrixViewMut::with_layout(second, Layout::new(N, N).order(Order::ColumnMajor))?;
+            s.gemm_each(Gemm::new(), &[x], &[x], &mut [MatrixViewMut::new(first, N, N)?, second])
+        });
+        done.unwrap();
+        assert_eq!(calls.iter().filter(|call| call.name.contains("GemmEx")).count(), 2);
+    });
+}
+
 /// We pad sizes of `i8` to multiples of 16 for cuBLAS.
 #[test]
 fn odd_products_of_i8_are_padded_for_cublas() {

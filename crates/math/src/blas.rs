@@ -1,9 +1,11 @@
 //! Matrices and vectors: cuBLAS, hipBLAS, or the crate `gemm` and plain loops on the CPU device.
 
+mod addresses;
 mod call;
 mod conjugate;
 mod cpu;
 mod cpu_routines;
+mod each;
 mod epilogue;
 mod field;
 mod gemm;
@@ -87,6 +89,40 @@ pub trait Blas {
         a: impl Into<MatrixView<'a, A>>,
         b: impl Into<MatrixView<'a, A>>,
         c: impl Into<MatrixViewMut<'a, C>>,
+    ) -> Result<()>;
+
+    /// Computes `c[i] = alpha a[i] b[i] + beta c[i]` for matrices anywhere in memory, with the settings of [`Gemm`]. If `a` or `b` is
+    /// one matrix, it is the same for all.
+    ///
+    /// If all matrices of `a`, all of `b` and all of `c` have one shape, order and leading dimension, and there is no bias or
+    /// activation, this is one call of the vendor's library. Otherwise the products are enqueued one after another, as on the CPU
+    /// device. If the matrices are evenly spaced in one buffer, [`Layout::batch`](crate::Layout::batch) needs no addresses.
+    ///
+    /// Does not block, with one exception: the library reads the addresses in device memory, and a device keeps the last 64 lists of
+    /// them. If a list is new and the stream is recorded, the call blocks until the addresses are copied.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (x, y) = (stream.upload(&[1.0, 2.0, 3.0, 4.0])?, stream.upload(&[0.0, 1.0, 1.0, 0.0])?);
+    /// let (mut u, mut v) = (stream.alloc::<f64>(4)?, stream.alloc::<f64>(4)?);
+    /// let (x, y) = (MatrixView::new(&x, 2, 2)?, MatrixView::new(&y, 2, 2)?);
+    /// let mut results = [MatrixViewMut::new(&mut u, 2, 2)?, MatrixViewMut::new(&mut v, 2, 2)?];
+    /// stream.gemm_each(Gemm::new(), &[x, y], &[y], &mut results)?;
+    /// assert_eq!(stream.download(&u)?, [2.0, 1.0, 4.0, 3.0]);
+    /// assert_eq!(stream.download(&v)?, [1.0, 0.0, 0.0, 1.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemm_with`](Self::gemm_with); then nothing is enqueued if the shapes do not fit.
+    /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are not as many inputs as results, or one.
+    fn gemm_each<A: Product<C>, C>(
+        &self,
+        options: Gemm<'_, A::Scalar, C>,
+        a: &[MatrixView<'_, A>],
+        b: &[MatrixView<'_, A>],
+        c: &mut [MatrixViewMut<'_, C>],
     ) -> Result<()>;
 
     /// Computes `y = alpha a x + beta y`. Does not block.
@@ -390,6 +426,18 @@ impl Blas for Stream {
     ) -> Result<()> {
         A::multiply(self, options, a.into(), b.into(), c.into())
     }
+
+    #[track_caller]
+    fn gemm_each<A: Product<C>, C>(
+        &self,
+        options: Gemm<'_, A::Scalar, C>,
+        a: &[MatrixView<'_, A>],
+        b: &[MatrixView<'_, A>],
+        c: &mut [MatrixViewMut<'_, C>],
+    ) -> Result<()> {
+        A::multiply_each(self, options, a, b, c)
+    }
+
     #[track_caller]
     fn gemv<'a, T: Field>(
         &self,

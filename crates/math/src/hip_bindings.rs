@@ -486,6 +486,28 @@ unsafe extern "C" {
         incx: c_int,
         result: *mut f64,
     ) -> c_int;
+    pub fn hipblasGemmBatchedEx(
+        handle: *mut c_void,
+        transA: hipblasOperation_t,
+        transB: hipblasOperation_t,
+        m: c_int,
+        n: c_int,
+        k: c_int,
+        alpha: *const c_void,
+        A: *mut *const c_void,
+        aType: hipDataType,
+        lda: c_int,
+        B: *mut *const c_void,
+        bType: hipDataType,
+        ldb: c_int,
+        beta: *const c_void,
+        C: *mut *mut c_void,
+        cType: hipDataType,
+        ldc: c_int,
+        batchCount: c_int,
+        computeType: hipblasComputeType_t,
+        algo: hipblasGemmAlgo_t,
+    ) -> c_int;
     pub fn hipblasGemmEx(
         handle: *mut c_void,
         transA: hipblasOperation_t,

@@ -65,6 +65,7 @@ mod library;
 mod matrix;
 mod number;
 mod prepare;
+mod recent;
 mod table;
 mod vector;
 

@@ -179,6 +179,9 @@ pub(crate) mod proof {
     impl<T> Same<*mut *mut T> for *mut *mut c_void {}
     impl<T> Same<*const *const T> for *const *const c_void {}
     impl<T> Same<*const *mut T> for *const *mut c_void {}
+    // AMD's headers do not say that an array of addresses is only read.
+    impl<T> Same<*mut *const T> for *const *const c_void {}
+    impl<T> Same<*mut *mut T> for *const *mut c_void {}
     impl Same<Self> for *mut i32 {}
     impl Same<Self> for *mut i64 {}
     impl Same<Self> for *mut usize {}

@@ -41,6 +41,13 @@ vendor_functions! {
         );
     }
     optional {
+        gemm_each: cublasGemmBatchedEx | hipblasGemmBatchedEx formerly hipblasGemmBatchedEx_v2(
+            handle: Handle, op_a: u32, op_b: u32, m: c_int, n: c_int, k: c_int,
+            alpha: *const c_void, a: *const *const c_void, a_type: u32, a_leading: c_int,
+            b: *const *const c_void, b_type: u32, b_leading: c_int,
+            beta: *const c_void, c: *const *mut c_void, c_type: u32, c_leading: c_int,
+            batch: c_int, compute: u32, algorithm: u32,
+        );
         // Older versions of hipBLAS lack it and allocate workspace themselves.
         set_workspace: cublasSetWorkspace_v2 | hipblasSetWorkspace(
             handle: Handle, memory: *mut c_void, bytes: usize

@@ -19,6 +19,7 @@ use crate::call::Address;
 use crate::library::{CUBLASLT, Opened};
 use crate::matrix::{MatrixView, MatrixViewMut, Order};
 use crate::number::{DataType, Element, Number};
+use crate::recent::Recent;
 use crate::table::{Names, Vendor, vendor_functions};
 
 vendor_functions! {
@@ -99,9 +100,6 @@ struct Choice {
     reserved: [c_int; 4],
 }
 
-/// How many kinds of products a device keeps.
-const KEPT: usize = 64;
-
 /// Alignments of memory beyond this do not matter to us, in bytes. Algorithms load no more at once.
 const ALIGNMENT: usize = 16;
 
@@ -123,8 +121,8 @@ struct Kind {
 pub(super) struct Lt {
     api: &'static Api,
     handle: Handle,
-    /// The last used kind first. `None` if the library has no algorithm for it.
-    known: Mutex<Vec<(Kind, Option<Arc<Matmul>>)>>,
+    /// `None` for kinds without an algorithm.
+    last: Recent<Kind, Option<Arc<Matmul>>>,
 }
 
 // SAFETY: any threads may use a handle at once; nothing in it changes.
@@ -147,17 +145,14 @@ impl Lt {
         let at = &raw mut handle;
         // SAFETY: nothing is enqueued, and the pointer is to a local.
         unsafe { device.stream()?.external("create", (), |_, ()| api.create(at)) }?;
-        Ok(Some(Self { api, handle, known: Mutex::default() }))
+        Ok(Some(Self { api, handle, last: Recent::default() }))
     }
 
     /// Returns the product of a kind, or `None` if the library has no algorithm for it.
     fn of(&self, stream: &Stream, kind: &Kind, workspace: usize) -> Result<Option<Arc<Matmul>>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = known.iter().position(|(known, _)| known == kind) {
-            known[..=at].rotate_right(1);
-            return Ok(known.first().and_then(|(_, matmul)| matmul.clone()));
+        if let Some(matmul) = self.last.find(kind) {
+            return Ok(matmul);
         }
-        drop(known);
         // On a stream of its own, because a captured one would take it as a part of the graph.
         let make = |_, ()| Matmul::new(self.api, self.handle, kind, workspace);
         // SAFETY: nothing is enqueued.
@@ -166,9 +161,7 @@ impl Lt {
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidArgument) => None,
             Err(error) => return Err(error),
         };
-        known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(0, (*kind, matmul.clone()));
-        known.truncate(KEPT);
+        self.last.add(*kind, matmul.clone());
         Ok(matmul)
     }
 }

@@ -17,10 +17,8 @@ use super::shape::Side;
 use super::transform::{Kind, Transform};
 use super::{Direction, Real};
 use crate::call::Address;
+use crate::recent::Recent;
 use crate::table::Vendor;
-
-/// How many plans a device keeps.
-const KEPT: usize = 64;
 
 /// What a plan depends on. A plan for complex numbers serves both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +55,11 @@ pub(super) struct Plan {
     work_bytes: usize,
 }
 
-/// A device's plans, the last used one first.
+/// A device's plans.
 struct Plans {
     /// This handle of the device does not keep the plans, so that they go with the program's last handle.
     device: Device,
-    list: Mutex<Vec<(PlanKind, Arc<Plan>)>>,
+    last: Recent<PlanKind, Arc<Plan>>,
 }
 
 impl Plan {
@@ -71,9 +69,9 @@ impl Plan {
     /// `Captured` if it is still to be made and the stream is recorded; the library's errors.
     #[track_caller]
     pub(super) fn of(stream: &Stream, vendor: Vendor, kind: PlanKind) -> Result<Arc<Self>> {
-        let make = |device: &Device| Ok(Plans { device: device.clone(), list: Mutex::default() });
+        let make = |device: &Device| Ok(Plans { device: device.clone(), last: Recent::default() });
         let plans = stream.device().extension(make)?;
-        if let Some(plan) = plans.find(&kind) {
+        if let Some(plan) = plans.last.find(&kind) {
             return Ok(plan);
         }
         if stream.is_recorded() {
@@ -84,7 +82,7 @@ impl Plan {
             ));
         }
         let plan = Arc::new(Self::new(&plans.device, vendor, &kind)?);
-        plans.add(kind, &plan);
+        plans.last.add(kind, plan.clone());
         Ok(plan)
     }
 
@@ -131,25 +129,6 @@ impl Plan {
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
         unsafe { self.handle.run(stream, work, direction, from, to) }
-    }
-}
-
-impl Plans {
-    fn find(&self, kind: &PlanKind) -> Option<Arc<Plan>> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = list.iter().position(|(known, _)| known == kind)?;
-        list[..=at].rotate_right(1);
-        list.first().map(|(_, plan)| plan.clone())
-    }
-
-    fn add(&self, kind: PlanKind, plan: &Arc<Plan>) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.insert(0, (kind, plan.clone()));
-        let kept = list.len().min(KEPT);
-        let forgotten = list.split_off(kept);
-        drop(list);
-        // Dropping memory calls the library, so nothing is locked.
-        drop(forgotten);
     }
 }
 
