@@ -251,7 +251,7 @@ fn routines_that_cannot_conjugate_refuse_it(device: &Device) -> Result<()> {
     let mut c = s.zeros::<Complex<f32>>(16)?;
     let (one, zero) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0));
     let to = MatrixViewMut::new(&mut c, 4, 4)?;
-    refused(s.syrk(one, a.h(), zero, Triangle::Lower, to), ErrorKind::Unsupported, &["gemm", "a.h()"]);
+    refused(s.syrk(one, a.h(), zero, Triangle::Lower, to), ErrorKind::Unsupported, &["call `herk`"]);
     refused(a.h().row(0), ErrorKind::Unsupported, &["before `.h()`"]);
     refused(a.h().column(0), ErrorKind::Unsupported, &["before `.h()`"]);
     assert!(a.h().is_conjugated() && !a.h().h().is_conjugated() && a.h().t().is_conjugated());

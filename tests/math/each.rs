@@ -21,7 +21,7 @@ tests! {
 const COUNT: usize = 7;
 const ROOM: usize = 4000;
 
-/// The sizes, the orders, the gaps between lines and the first elements of one product's matrices.
+/// How the matrices of one product are stored: their sizes, orders, gaps between lines, and first elements.
 #[derive(Clone, Copy)]
 struct Form {
     size: [usize; 3],

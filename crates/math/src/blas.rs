@@ -14,7 +14,7 @@ mod lt;
 mod routines;
 mod typed;
 
-use gpustream::{Buffer, Device, Result, Stream};
+use gpustream::{AsView as _, Buffer, Device, Result, Stream, View};
 
 use crate::matrix::{MatrixView, MatrixViewMut};
 use crate::number::{Number, Scalar};
@@ -162,6 +162,19 @@ pub trait Blas {
         a: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()>;
 
+    /// Adds the product of a column and a conjugated row: `a += alpha x yᴴ`. For real numbers this is [`ger`](Self::ger). Does not
+    /// block.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn gerc<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+        a: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()>;
+
     /// Computes one triangle of `c = alpha a aᵀ + beta c`. The other triangle stays as it is. Does not block. Complex numbers are
     /// not conjugated.
     ///
@@ -172,6 +185,32 @@ pub trait Blas {
         alpha: impl Into<Scalar<'a, T>>,
         a: impl Into<MatrixView<'a, T>>,
         beta: impl Into<Scalar<'a, T>>,
+        triangle: Triangle,
+        c: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()>;
+
+    /// Computes one triangle of `c = alpha a aᴴ + beta c`, which is Hermitian: the diagonal is real, and imaginary parts that were
+    /// there are taken as 0. The other triangle stays as it is. Both factors are real. For real numbers this is
+    /// [`syrk`](Self::syrk). Does not block.
+    ///
+    /// ```
+    /// use gpustream_math::{Complex, prelude::*};
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let a = stream.upload(&[Complex::new(3.0f32, 4.0)])?;
+    /// let mut c = stream.alloc(1)?;
+    /// let a = MatrixView::new(&a, 1, 1)?;
+    /// stream.herk(2.0, a, 0.0, Triangle::Lower, MatrixViewMut::new(&mut c, 1, 1)?)?;
+    /// assert_eq!(stream.download(&c)?, [Complex::from(50.0)]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn herk<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T::Real>>,
+        a: impl Into<MatrixView<'a, T>>,
+        beta: impl Into<Scalar<'a, T::Real>>,
         triangle: Triangle,
         c: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()>;
@@ -236,6 +275,17 @@ pub trait Blas {
         y: impl Into<VectorView<'a, T>>,
     ) -> Result<Buffer<T>>;
 
+    /// Computes the sum of all products of `x[i]`, conjugated, and `y[i]`, as a buffer of one element. For real numbers this is
+    /// [`blas_dot`](Self::blas_dot). Does not block.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn blas_dotc<'a, T: Field>(
+        &self,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+    ) -> Result<Buffer<T>>;
+
     /// Computes the Euclidean norm, as a buffer of one element. It does not overflow if the norm itself does not. Does not block.
     ///
     /// # Errors
@@ -291,6 +341,25 @@ pub trait Blas {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
 
+    /// Makes the Givens rotation that turns the vector (`a`, `b`) into (r, 0). Both coordinates are views of one element, and the
+    /// rotation stays on the device. Does not block.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (mut x, mut y) = (stream.upload(&[3.0f64, 1.0])?, stream.upload(&[4.0f64, 0.0])?);
+    /// let rotation = stream.rotg(x.slice(..1)?, y.slice(..1)?)?;
+    /// stream.rot(rotation.cosine(), rotation.sine(), &mut x, &mut y)?;
+    /// let (x, y) = (stream.download(&x)?, stream.download(&y)?);
+    /// assert!((x[0] - 5.0).abs() < 1e-12 && y[0].abs() < 1e-12 && (y[1] + 0.8).abs() < 1e-12);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if a view does not have exactly one element. Otherwise as for
+    /// [`gemv`](Self::gemv).
+    fn rotg<T: Field<Real = T>>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Rotation<T>>;
+
     /// Computes `x *= alpha`. Does not block.
     ///
     /// # Errors
@@ -300,6 +369,38 @@ pub trait Blas {
         alpha: impl Into<Scalar<'a, T>>,
         x: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
+}
+
+/// A Givens rotation on the device, made by [`Blas::rotg`]. [`Blas::rot`] takes its cosine and sine.
+#[derive(Debug)]
+pub struct Rotation<T>(Buffer<T>);
+
+impl<T: Number> Rotation<T> {
+    /// Returns the cosine.
+    pub fn cosine(&self) -> Scalar<'_, T> {
+        Scalar::Device(self.number(2))
+    }
+
+    /// Returns the sine.
+    pub fn sine(&self) -> Scalar<'_, T> {
+        Scalar::Device(self.number(3))
+    }
+
+    /// Returns r: the length of the vector, with the sign of its longer coordinate.
+    pub fn r(&self) -> View<'_, T> {
+        self.number(0)
+    }
+
+    /// Returns z, the one number from which the rotation can be made again: the sine if the first coordinate was the longer one,
+    /// otherwise the reciprocal of the cosine, or 1 if that is 0.
+    pub fn z(&self) -> View<'_, T> {
+        self.number(1)
+    }
+
+    fn number(&self, at: usize) -> View<'_, T> {
+        let all = self.0.view();
+        all.slice(at..=at).unwrap_or(all)
+    }
 }
 
 /// One half of a square matrix, with the diagonal.
@@ -458,7 +559,18 @@ impl Blas for Stream {
         y: impl Into<VectorView<'a, T>>,
         a: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()> {
-        routines::ger(self, alpha.into(), x.into(), y.into(), a.into())
+        routines::ger(self, false, alpha.into(), x.into(), y.into(), a.into())
+    }
+
+    #[track_caller]
+    fn gerc<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+        a: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::ger(self, true, alpha.into(), x.into(), y.into(), a.into())
     }
 
     #[track_caller]
@@ -471,6 +583,18 @@ impl Blas for Stream {
         c: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()> {
         routines::syrk(self, [alpha.into(), beta.into()], a.into(), triangle, c.into())
+    }
+
+    #[track_caller]
+    fn herk<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T::Real>>,
+        a: impl Into<MatrixView<'a, T>>,
+        beta: impl Into<Scalar<'a, T::Real>>,
+        triangle: Triangle,
+        c: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::herk(self, [alpha.into(), beta.into()], a.into(), triangle, c.into())
     }
 
     #[track_caller]
@@ -513,6 +637,15 @@ impl Blas for Stream {
     }
 
     #[track_caller]
+    fn blas_dotc<'a, T: Field>(
+        &self,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+    ) -> Result<Buffer<T>> {
+        routines::reduce(self, Reduction::ConjugatedDot, x.into(), Some(y.into()))
+    }
+
+    #[track_caller]
     fn nrm2<'a, T: Field>(&self, x: impl Into<VectorView<'a, T>>) -> Result<Buffer<T::Real>> {
         routines::reduce(self, Reduction::Norm, x.into(), None)
     }
@@ -546,6 +679,11 @@ impl Blas for Stream {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()> {
         routines::rot(self, [cosine.into(), sine.into()], x.into(), y.into())
+    }
+
+    #[track_caller]
+    fn rotg<T: Field<Real = T>>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Rotation<T>> {
+        routines::rotg(self, [a, b]).map(Rotation)
     }
 
     #[track_caller]

@@ -243,6 +243,15 @@ unsafe extern "C" {
         y: *mut float2,
         incy: c_int,
     ) -> c_int;
+    pub fn hipblasCdotc(
+        handle: *mut c_void,
+        n: c_int,
+        x: *const float2,
+        incx: c_int,
+        y: *const float2,
+        incy: c_int,
+        result: *mut float2,
+    ) -> c_int;
     pub fn hipblasCdotu(
         handle: *mut c_void,
         n: c_int,
@@ -281,6 +290,18 @@ unsafe extern "C" {
         y: *mut float2,
         incy: c_int,
     ) -> c_int;
+    pub fn hipblasCgerc(
+        handle: *mut c_void,
+        m: c_int,
+        n: c_int,
+        alpha: *const float2,
+        x: *const float2,
+        incx: c_int,
+        y: *const float2,
+        incy: c_int,
+        AP: *mut float2,
+        lda: c_int,
+    ) -> c_int;
     pub fn hipblasCgeru(
         handle: *mut c_void,
         m: c_int,
@@ -293,7 +314,27 @@ unsafe extern "C" {
         AP: *mut float2,
         lda: c_int,
     ) -> c_int;
+    pub fn hipblasCherk(
+        handle: *mut c_void,
+        uplo: hipblasFillMode_t,
+        transA: hipblasOperation_t,
+        n: c_int,
+        k: c_int,
+        alpha: *const f32,
+        AP: *const float2,
+        lda: c_int,
+        beta: *const f32,
+        CP: *mut float2,
+        ldc: c_int,
+    ) -> c_int;
     pub fn hipblasCreate(handle: *mut *mut c_void) -> c_int;
+    pub fn hipblasCrotg(
+        handle: *mut c_void,
+        a: *mut float2,
+        b: *mut float2,
+        c: *mut f32,
+        s: *mut float2,
+    ) -> c_int;
     pub fn hipblasCscal(
         handle: *mut c_void,
         n: c_int,
@@ -428,6 +469,7 @@ unsafe extern "C" {
         c: *const f64,
         s: *const f64,
     ) -> c_int;
+    pub fn hipblasDrotg(handle: *mut c_void, a: *mut f64, b: *mut f64, c: *mut f64, s: *mut f64) -> c_int;
     pub fn hipblasDscal(handle: *mut c_void, n: c_int, alpha: *const f64, x: *mut f64, incx: c_int) -> c_int;
     pub fn hipblasDsyrk(
         handle: *mut c_void,
@@ -761,6 +803,7 @@ unsafe extern "C" {
         c: *const f32,
         s: *const f32,
     ) -> c_int;
+    pub fn hipblasSrotg(handle: *mut c_void, a: *mut f32, b: *mut f32, c: *mut f32, s: *mut f32) -> c_int;
     pub fn hipblasSscal(handle: *mut c_void, n: c_int, alpha: *const f32, x: *mut f32, incx: c_int) -> c_int;
     pub fn hipblasSsyrk(
         handle: *mut c_void,
@@ -814,6 +857,15 @@ unsafe extern "C" {
         y: *mut double2,
         incy: c_int,
     ) -> c_int;
+    pub fn hipblasZdotc(
+        handle: *mut c_void,
+        n: c_int,
+        x: *const double2,
+        incx: c_int,
+        y: *const double2,
+        incy: c_int,
+        result: *mut double2,
+    ) -> c_int;
     pub fn hipblasZdotu(
         handle: *mut c_void,
         n: c_int,
@@ -862,6 +914,18 @@ unsafe extern "C" {
         y: *mut double2,
         incy: c_int,
     ) -> c_int;
+    pub fn hipblasZgerc(
+        handle: *mut c_void,
+        m: c_int,
+        n: c_int,
+        alpha: *const double2,
+        x: *const double2,
+        incx: c_int,
+        y: *const double2,
+        incy: c_int,
+        AP: *mut double2,
+        lda: c_int,
+    ) -> c_int;
     pub fn hipblasZgeru(
         handle: *mut c_void,
         m: c_int,
@@ -873,6 +937,26 @@ unsafe extern "C" {
         incy: c_int,
         AP: *mut double2,
         lda: c_int,
+    ) -> c_int;
+    pub fn hipblasZherk(
+        handle: *mut c_void,
+        uplo: hipblasFillMode_t,
+        transA: hipblasOperation_t,
+        n: c_int,
+        k: c_int,
+        alpha: *const f64,
+        AP: *const double2,
+        lda: c_int,
+        beta: *const f64,
+        CP: *mut double2,
+        ldc: c_int,
+    ) -> c_int;
+    pub fn hipblasZrotg(
+        handle: *mut c_void,
+        a: *mut double2,
+        b: *mut double2,
+        c: *mut f64,
+        s: *mut double2,
     ) -> c_int;
     pub fn hipblasZscal(
         handle: *mut c_void,

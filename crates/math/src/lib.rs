@@ -79,7 +79,7 @@ pub use vector::{VectorView, VectorViewMut};
 /// Everything that you need to call the routines on a stream.
 pub mod prelude {
     #[cfg(feature = "blas")]
-    pub use crate::blas::{Activation, Blas, Compute, Diagonal, Gemm, Triangle};
+    pub use crate::blas::{Activation, Blas, Compute, Diagonal, Gemm, Rotation, Triangle};
     #[cfg(all(feature = "fft", feature = "kernels"))]
     pub use crate::convolve::{ConvolutionMode, Convolve};
     #[cfg(feature = "fft")]

@@ -11,12 +11,12 @@ use crate::recent::Recent;
 
 /// A device's arrays.
 struct Arrays {
-    /// Uploads them. It is no stream of the program's, so a capture never records an upload.
+    /// Uploads them. The program does not know this stream, so a capture never records an upload.
     stream: Stream,
     last: Recent<Vec<u64>, Arc<Buffer<u64>>>,
 }
 
-/// Returns these addresses in the memory of a stream's device. If the stream is recorded, blocks until they are there.
+/// Returns these addresses in device memory. If the stream is recorded, blocks until they are there.
 #[track_caller]
 pub(super) fn on_device(stream: &Stream, addresses: Vec<u64>) -> Result<Arc<Buffer<u64>>> {
     let make = |device: &Device| Ok(Arrays { stream: device.stream()?, last: Recent::default() });

@@ -1,4 +1,4 @@
-//! Products of matrices that are anywhere in memory. If all are alike, they are one call of the vendor's library, which reads their
+//! Products of matrices that are anywhere in memory. If all are alike, they are one call. The vendor's library then reads their
 //! addresses on the device.
 
 use gpustream::{Arg, AsView as _, Result, Stream, View, ViewMut};
