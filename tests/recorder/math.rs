@@ -142,11 +142,12 @@ fn conjugated_matrices_are_copied_only_if_they_would_not_be_transposed() {
 }
 
 #[test]
-fn an_epilogue_is_one_call_of_cublaslt() {
-    on_both(|fake, recorder, _, [s, _]| {
-        if fake.name != "cuda" {
-            return;
-        }
+fn an_epilogue_is_one_call_of_the_lt_library() {
+    on_both(|fake, recorder, device, [s, other]| {
+        let is_cuda = fake.name == "cuda";
+        let (lt, gemm) =
+            if is_cuda { ("cublasLt", "cublasGemmEx") } else { ("hipblasLt", "hipblasGemmEx_v2") };
+        let function = |name: &str| format!("{lt}{name}");
         let (x, bias) = (s.zeros::<f32>(N * N).unwrap(), s.zeros::<f32>(N).unwrap());
         let mut y = s.zeros::<f32>(N * N).unwrap();
         let layer = |s: &Stream, y: &mut Buffer<f32>, activation, order| {
@@ -156,31 +157,65 @@ fn an_epilogue_is_one_call_of_cublaslt() {
         };
         let names = |work: &mut dyn FnMut()| -> Vec<_> {
             let ((), calls) = recorder.record(work);
-            calls.iter().map(|call| call.name).filter(|name| name.starts_with("cublas")).collect()
+            calls.iter().map(|call| call.name).filter(|name| name.contains("blas")).collect()
         };
         let (relu, gelu, rows) = (Activation::Relu, Activation::Gelu, Order::RowMajor);
         let first = names(&mut || layer(&s, &mut y, relu, rows).unwrap());
-        assert_eq!(first.iter().filter(|name| **name == "cublasLtMatmulAlgoGetHeuristic").count(), 1);
-        assert_eq!(first.last(), Some(&"cublasLtMatmul"));
-        assert!(!first.contains(&"cublasGemmEx"), "{first:?}");
+        let heuristic = function("MatmulAlgoGetHeuristic");
+        assert_eq!(first.iter().filter(|name| **name == heuristic).count(), 1);
+        assert_eq!(first.last(), Some(&&*function("Matmul")));
+        assert!(!first.contains(&gemm), "{first:?}");
         // What the library has chosen is kept.
         let again = names(&mut || layer(&s, &mut y, relu, rows).unwrap());
-        assert_eq!(again, ["cublasLtMatmulDescSetAttribute", "cublasLtMatmul"]);
+        assert_eq!(again, [function("MatmulDescSetAttribute"), function("Matmul")]);
         assert_eq!(s.download(&y).unwrap(), [2.0; N * N]);
         // A kind that first comes in a capture.
         let graph = s.capture(|s| layer(s, &mut y, Activation::None, rows)).unwrap();
         s.fill(&mut y, 0.0).unwrap();
         graph.launch(&s).unwrap();
         assert_eq!(s.download(&y).unwrap(), [2.0; N * N]);
+        // hipBLASLt's products run one after another, and cuBLASLt's at once.
+        let mut z = other.zeros::<f32>(N * N).unwrap();
+        device.synchronize().unwrap();
+        recorder.hold();
+        layer(&s, &mut y, relu, rows).unwrap();
+        let ((), calls) = recorder.record(|| layer(&other, &mut z, relu, rows).unwrap());
+        assert_eq!(calls.iter().any(|call| call.word() == "wait"), !is_cuda);
+        recorder.release();
         // Without an algorithm, or with a bias that the library would add to the rows, it is a product and a kernel, which these
         // drivers do not have.
-        recorder.fail_next("cublasLtMatmulAlgoGetHeuristic", 15);
+        recorder.fail_next(
+            if is_cuda { "cublasLtMatmulAlgoGetHeuristic" } else { "hipblasLtMatmulAlgoGetHeuristic" },
+            if is_cuda { 15 } else { 7 },
+        );
         let without = names(&mut || drop(layer(&s, &mut y, gelu, rows)));
-        assert_eq!(without.last(), Some(&"cublasGemmEx"));
+        assert_eq!(without.last(), Some(&gemm));
         let once_more = names(&mut || drop(layer(&s, &mut y, gelu, rows)));
-        assert_eq!(once_more, ["cublasGemmEx"], "it is not asked again");
+        assert_eq!(once_more, [gemm], "it is not asked again");
         let columns = names(&mut || drop(layer(&s, &mut y, relu, Order::ColumnMajor)));
-        assert_eq!(columns, ["cublasGemmEx"]);
+        assert_eq!(columns, [gemm]);
+    });
+}
+
+/// What hipBLASLt does not promise goes to hipBLAS.
+#[test]
+fn hipblaslt_only_gets_what_it_is_known_to_take() {
+    on_both(|fake, recorder, _, [s, _]| {
+        let x = s.zeros::<f32>(N * N + 1).unwrap();
+        let (mut y, two) = (s.zeros::<f32>(N * N).unwrap(), s.full(1, 2.0f32).unwrap());
+        let mut uses_lt = |start: usize, alpha: Scalar<'_, f32>| {
+            let ((), calls) = recorder.record(|| {
+                let x = x.slice(start..start + N * N).unwrap();
+                let x = MatrixView::new(&x, N, N).unwrap();
+                let options = Gemm::new().alpha(alpha).activation(Activation::Relu);
+                drop(s.gemm_with(options, x, x, MatrixViewMut::new(&mut y, N, N).unwrap()));
+            });
+            calls.iter().any(|call| call.name.ends_with("LtMatmul"))
+        };
+        let is_cuda = fake.name == "cuda";
+        assert!(uses_lt(0, 1.0.into()));
+        assert_eq!(uses_lt(1, 1.0.into()), is_cuda, "a matrix at an address that is no multiple of 16");
+        assert_eq!(uses_lt(0, Scalar::Device(two.slice(..).unwrap())), is_cuda, "a scalar on the device");
     });
 }
 

@@ -391,7 +391,7 @@ impl<T: Number> Rotation<T> {
         self.number(0)
     }
 
-    /// Returns z, the one number from which the rotation can be made again: the sine if the first coordinate was the longer one,
+    /// Returns z, one number that is enough to make the rotation again: the sine if the first coordinate was the longer one,
     /// otherwise the reciprocal of the cosine, or 1 if that is 0.
     pub fn z(&self) -> View<'_, T> {
         self.number(1)
@@ -478,7 +478,7 @@ impl<'a, S: Number, C: Finished> Gemm<'a, S, C> {
         Self { epilogue: Some(epilogue), ..self }
     }
 
-    /// Applies a function to each element, after the bias. It is computed in `f32`. On CUDA, cuBLASLt may compute
+    /// Applies a function to each element, after the bias. It is computed in `f32`. On GPUs, cuBLASLt and hipBLASLt may compute
     /// [`Activation::Gelu`] with fewer digits.
     #[must_use]
     pub fn activation(self, activation: Activation) -> Self {

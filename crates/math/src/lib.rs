@@ -30,13 +30,13 @@
 //! | device | [`Blas`](blas::Blas) | [`Fft`](fft::Fft) |
 //! |---|---|---|
 //! | CUDA | cuBLAS 11 or later, with cuBLASLt | cuFFT 10 or later |
-//! | HIP | hipBLAS 2 (ROCm 6.0) or later | hipFFT |
+//! | HIP | hipBLAS 2 (ROCm 6.0) or later, with hipBLASLt 1 or later | hipFFT |
 //! | CPU | the crate `gemm`, in tiles on the device's workers | the crates `rustfft` and `realfft`, in lines on the device's workers |
 //!
 //! We look for the libraries where the dynamic linker does, then in the toolkits' usual folders, and in the active Python
 //! environment, whose packages (`nvidia-cublas`, `nvidia-cufft`) have them too. The variables `GPUSTREAM_CUBLAS_LIBRARY`,
-//! `GPUSTREAM_CUBLASLT_LIBRARY`, `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and `GPUSTREAM_HIPFFT_LIBRARY` name a file
-//! instead. If there is none, a call fails with [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
+//! `GPUSTREAM_CUBLASLT_LIBRARY`, `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_HIPBLASLT_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and
+//! `GPUSTREAM_HIPFFT_LIBRARY` name a file instead. If there is none, a call fails with [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
 //!
 //! # Features
 //!

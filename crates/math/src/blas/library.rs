@@ -91,7 +91,7 @@ pub(super) struct Settings {
 }
 
 /// The numbers of cuBLAS, and those of hipBLAS, which are rocBLAS's.
-const CUDA_SETTINGS: Settings = Settings {
+pub(super) const CUDA_SETTINGS: Settings = Settings {
     plain: 0,
     transposed: 1,
     conjugate_transposed: 2,
@@ -103,7 +103,7 @@ const CUDA_SETTINGS: Settings = Settings {
     right: 1,
     default: u32::MAX,
 };
-const HIP_SETTINGS: Settings = Settings {
+pub(super) const HIP_SETTINGS: Settings = Settings {
     plain: 111,
     transposed: 112,
     conjugate_transposed: 113,
@@ -183,7 +183,7 @@ impl Api {
 
 /// Returns what hipBLAS calls one of [`compute`]'s numbers (`hipblasComputeType_t`). It has a number for TF32, and refuses it on AMD
 /// GPUs.
-fn hip_compute(compute: u32) -> u32 {
+pub(super) fn hip_compute(compute: u32) -> u32 {
     match compute {
         compute::F16 => 0,
         compute::F32 | compute::TF32 => 2,
@@ -314,9 +314,7 @@ impl Library {
         // From here on, dropping it destroys the handle.
         let workspace = workspace_bytes(device, vendor);
         let mut library = Self { api, typed, lt: None, handle: Mutex::new(state), workspace };
-        if vendor == Vendor::Nvidia {
-            library.lt = Lt::open(device)?;
-        }
+        library.lt = Lt::open(device, vendor)?;
         Ok(library)
     }
 
