@@ -11,6 +11,7 @@ mod field;
 mod gemm;
 mod library;
 mod lt;
+mod product;
 mod routines;
 mod typed;
 
@@ -22,7 +23,7 @@ use crate::vector::{VectorView, VectorViewMut};
 
 pub use epilogue::{Activation, Finished};
 pub use field::Field;
-pub use gemm::Product;
+pub use product::Product;
 
 use cpu_routines::Reduction;
 use epilogue::Epilogue;
