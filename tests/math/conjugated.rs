@@ -33,7 +33,7 @@ fn form<T: Field>(a: MatrixView<'_, T>, (is_transposed, is_conjugated): (bool, b
     }
 }
 
-/// A matrix on the host, of which an element may be conjugated.
+/// A matrix on the host, whose elements may be conjugated.
 struct Host<T> {
     values: Vec<T>,
     rows: usize,
@@ -43,7 +43,7 @@ struct Host<T> {
 }
 
 impl<T: Value> Host<T> {
-    /// Makes the matrix of which this form has so many rows and columns.
+    /// Makes a matrix whose form has so many rows and columns.
     fn new(
         rows: usize,
         columns: usize,
@@ -251,7 +251,7 @@ fn routines_that_cannot_conjugate_refuse_it(device: &Device) -> Result<()> {
     let mut c = s.zeros::<Complex<f32>>(16)?;
     let (one, zero) = (Complex::new(1.0, 0.0), Complex::new(0.0, 0.0));
     let to = MatrixViewMut::new(&mut c, 4, 4)?;
-    refused(s.syrk(one, a.h(), zero, Triangle::Lower, to), ErrorKind::Unsupported, &["gemm", "a.h()"]);
+    refused(s.syrk(one, a.h(), zero, Triangle::Lower, to), ErrorKind::Unsupported, &["call `herk`"]);
     refused(a.h().row(0), ErrorKind::Unsupported, &["before `.h()`"]);
     refused(a.h().column(0), ErrorKind::Unsupported, &["before `.h()`"]);
     assert!(a.h().is_conjugated() && !a.h().h().is_conjugated() && a.h().t().is_conjugated());

@@ -4,6 +4,7 @@
 
 mod conjugated;
 mod convolutions;
+mod each;
 mod epilogues;
 mod fft;
 mod gemm;

@@ -1,4 +1,4 @@
-//! The BLAS routines besides products are what plain loops compute, for each type, layout and triangle.
+//! All BLAS routines except products are what plain loops compute, for each type, layout and triangle.
 
 use std::any::type_name;
 
@@ -13,7 +13,8 @@ use crate::numbers::{Value, fractions, whole};
 tests! {
     Warps: matrices_times_vectors_are_exact, products_of_vectors_are_added, only_one_triangle_is_written,
         triangles_solve_and_multiply, sums_of_vectors_stay_on_the_device, vectors_are_scaled_and_added,
-        vectors_are_rotated, norms_do_not_overflow;
+        vectors_are_rotated, norms_do_not_overflow, hermitian_products_write_one_triangle,
+        rotations_are_made_on_the_device;
     Plain: scalars_of_routines_can_be_on_the_device, captures_and_steps_give_the_same_bits,
         routines_that_do_not_fit_are_refused;
 }
@@ -120,6 +121,11 @@ fn products_of_vectors_are_added(device: &Device) -> Result<()> {
                     a.set(i, j, a.at(i, j) + b.at(i, 1) * y[j].wide() * 2.0);
                 }
                 assert!(s.download(&da)? == a.values, "{} {m}×{n} {kind}", type_name::<T>());
+                s.gerc(number::<T>(-1.0), view(&b, &db)?.column(1)?, &dy, view_mut(&a, &mut da)?)?;
+                for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                    a.set(i, j, a.at(i, j) - b.at(i, 1) * y[j].wide().conj());
+                }
+                assert!(s.download(&da)? == a.values, "{} {m}×{n} {kind}, conjugated", type_name::<T>());
             }
         }
         Ok(())
@@ -156,6 +162,73 @@ fn only_one_triangle_is_written(device: &Device) -> Result<()> {
     }
     let s = &device.stream()?;
     for_all_fields!(of(s))
+}
+
+fn hermitian_products_write_one_triangle(device: &Device) -> Result<()> {
+    fn of<T: Field + Value>(s: &Stream) -> Result<()>
+    where
+        T::Real: Value,
+    {
+        for (n, k) in TRIANGLES {
+            for kind in 0..16 {
+                let triangle = if kind % 8 < 4 { Triangle::Lower } else { Triangle::Upper };
+                let a = Host::new(n, k, kind, whole::<T>, 1);
+                let mut c = Host::new(n, n, kind / 2 % 4, whole::<T>, 2);
+                let (da, mut dc) = (s.upload(&a.values)?, s.upload(&c.values)?);
+                let (alpha, beta) = [(1.0, 0.0), (2.0, -1.0)][kind % 2];
+                // The conjugate matrix, too.
+                let (mut view, is_conjugated) = (view(&a, &da)?, kind >= 8);
+                if is_conjugated {
+                    view = view.h().t();
+                }
+                let to = view_mut(&c, &mut dc)?;
+                s.herk(number::<T::Real>(alpha), view, number::<T::Real>(beta), triangle, to)?;
+                for (i, j) in (0..n).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                    if is_inside(triangle, i, j) {
+                        let sum: C64 = (0..k).map(|l| a.at(i, l) * a.at(j, l).conj()).sum();
+                        let mut value =
+                            if is_conjugated { sum.conj() } else { sum } * alpha + c.at(i, j) * beta;
+                        if i == j {
+                            value.im = 0.0;
+                        }
+                        c.set(i, j, value);
+                    }
+                }
+                assert!(s.download(&dc)? == c.values, "{} {n}×{k} {kind}", type_name::<T>());
+            }
+        }
+        Ok(())
+    }
+    let s = &device.stream()?;
+    for_all_fields!(of(s))
+}
+
+/// A rotation keeps lengths, and turns its vector into the first axis.
+fn rotations_are_made_on_the_device(device: &Device) -> Result<()> {
+    fn of<T: Field<Real = T> + Value>(s: &Stream) -> Result<()> {
+        for (a, b) in
+            [(3.0, 4.0), (-4.0, 3.0), (5.0, 0.0), (0.0, -2.0), (0.0, 0.0), (1e30, 1e30), (1e-30, -3e-30)]
+        {
+            let mut x = s.upload(&[number::<T>(a), number::<T>(1.0)])?;
+            let mut y = s.upload(&[number::<T>(b), number::<T>(-2.0)])?;
+            let rotation = s.rotg(x.slice(..1)?, y.slice(..1)?)?;
+            s.rot(rotation.cosine(), rotation.sine(), &mut x, &mut y)?;
+            let wide =
+                |values: Vec<T>| -> Vec<f64> { values.into_iter().map(|value| value.wide().re).collect() };
+            let (x, y) = (wide(s.download(&x)?), wide(s.download(&y)?));
+            let r = s.download(&rotation.r())?[0].wide().re;
+            let (length, small) = (f64::hypot(a, b), 16.0 * T::ROUNDOFF);
+            let what = format!("{} ({a}, {b}): {x:?} {y:?} {r}", type_name::<T>());
+            assert!((x[0].abs() - length).abs() <= small * length && y[0].abs() <= small * length, "{what}");
+            assert!((r - x[0]).abs() <= small * length, "{what}");
+            assert!((x[1] * x[1] + y[1] * y[1] - 5.0).abs() <= 5.0 * small, "{what}");
+            assert!(s.download(&rotation.z())?[0].wide().re.is_finite(), "{what}");
+        }
+        Ok(())
+    }
+    let s = &device.stream()?;
+    of::<f32>(s)?;
+    of::<f64>(s)
 }
 
 /// Solving and multiplying undo each other. The residual of a triangular system is small whatever its condition (Higham, Accuracy
@@ -222,6 +295,9 @@ fn sums_of_vectors_stay_on_the_device(device: &Device) -> Result<()> {
                 let each = || (0..n).map(|i| x[i * x_step].wide());
                 let dot: C64 = each().zip((0..n).map(|i| y[i * y_step].wide())).map(|(x, y)| x * y).sum();
                 assert_eq!(s.download(&s.blas_dot(vx, vy)?)?, [T::of(dot)], "{what}");
+                let second = (0..n).map(|i| y[i * y_step].wide());
+                let dot: C64 = each().zip(second).map(|(x, y)| x.conj() * y).sum();
+                assert_eq!(s.download(&s.blas_dotc(vx, vy)?)?, [T::of(dot)], "{what}");
                 let sum: f64 = each().map(|x| x.re.abs() + x.im.abs()).sum();
                 assert_eq!(s.download(&s.asum(vx)?)?[0].wide().re, sum, "{what}");
                 let norm = each().map(|x| x.norm_sqr()).sum::<f64>().sqrt();

@@ -8,7 +8,10 @@ use gpustream_math::Complex;
 use gpustream_math::prelude::*;
 use recorder::{Call, Recorder};
 
-use crate::fakes::{Fake, ONE, increment, load_kernel, on_each, run_kernel};
+use std::path::Path;
+use std::process::Command;
+
+use crate::fakes::{Fake, ONE, in_child, increment, load_kernel, on_each, run_kernel};
 
 const N: usize = 8;
 
@@ -167,11 +170,12 @@ fn conjugated_matrices_are_copied_only_if_they_would_not_be_transposed() {
 }
 
 #[test]
-fn an_epilogue_is_one_call_of_cublaslt() {
-    on_both(|fake, recorder, _, [s, _]| {
-        if fake.name != "cuda" {
-            return;
-        }
+fn an_epilogue_is_one_call_of_the_lt_library() {
+    on_both(|fake, recorder, device, [s, other]| {
+        let is_cuda = fake.name == "cuda";
+        let (lt, gemm) =
+            if is_cuda { ("cublasLt", "cublasGemmEx") } else { ("hipblasLt", "hipblasGemmEx_v2") };
+        let function = |name: &str| format!("{lt}{name}");
         let (x, bias) = (s.zeros::<f32>(N * N).unwrap(), s.zeros::<f32>(N).unwrap());
         let mut y = s.zeros::<f32>(N * N).unwrap();
         let layer = |s: &Stream, y: &mut Buffer<f32>, activation, order| {
@@ -181,31 +185,123 @@ fn an_epilogue_is_one_call_of_cublaslt() {
         };
         let names = |work: &mut dyn FnMut()| -> Vec<_> {
             let ((), calls) = recorder.record(work);
-            calls.iter().map(|call| call.name).filter(|name| name.starts_with("cublas")).collect()
+            calls.iter().map(|call| call.name).filter(|name| name.contains("blas")).collect()
         };
         let (relu, gelu, rows) = (Activation::Relu, Activation::Gelu, Order::RowMajor);
         let first = names(&mut || layer(&s, &mut y, relu, rows).unwrap());
-        assert_eq!(first.iter().filter(|name| **name == "cublasLtMatmulAlgoGetHeuristic").count(), 1);
-        assert_eq!(first.last(), Some(&"cublasLtMatmul"));
-        assert!(!first.contains(&"cublasGemmEx"), "{first:?}");
+        let heuristic = function("MatmulAlgoGetHeuristic");
+        assert_eq!(first.iter().filter(|name| **name == heuristic).count(), 1);
+        assert_eq!(first.last(), Some(&&*function("Matmul")));
+        assert!(!first.contains(&gemm), "{first:?}");
         // What the library has chosen is kept.
         let again = names(&mut || layer(&s, &mut y, relu, rows).unwrap());
-        assert_eq!(again, ["cublasLtMatmulDescSetAttribute", "cublasLtMatmul"]);
+        assert_eq!(again, [function("MatmulDescSetAttribute"), function("Matmul")]);
         assert_eq!(s.download(&y).unwrap(), [2.0; N * N]);
         // A kind that first comes in a capture.
         let graph = s.capture(|s| layer(s, &mut y, Activation::None, rows)).unwrap();
         s.fill(&mut y, 0.0).unwrap();
         graph.launch(&s).unwrap();
         assert_eq!(s.download(&y).unwrap(), [2.0; N * N]);
+        // hipBLASLt's products run one after another, and cuBLASLt's at once.
+        let mut z = other.zeros::<f32>(N * N).unwrap();
+        device.synchronize().unwrap();
+        recorder.hold();
+        layer(&s, &mut y, relu, rows).unwrap();
+        let ((), calls) = recorder.record(|| layer(&other, &mut z, relu, rows).unwrap());
+        assert_eq!(calls.iter().any(|call| call.word() == "wait"), !is_cuda);
+        recorder.release();
         // Without an algorithm, or with a bias that the library would add to the rows, it is a product and a kernel, which these
         // drivers do not have.
-        recorder.fail_next("cublasLtMatmulAlgoGetHeuristic", 15);
+        recorder.fail_next(
+            if is_cuda { "cublasLtMatmulAlgoGetHeuristic" } else { "hipblasLtMatmulAlgoGetHeuristic" },
+            if is_cuda { 15 } else { 7 },
+        );
         let without = names(&mut || drop(layer(&s, &mut y, gelu, rows)));
-        assert_eq!(without.last(), Some(&"cublasGemmEx"));
+        assert_eq!(without.last(), Some(&gemm));
         let once_more = names(&mut || drop(layer(&s, &mut y, gelu, rows)));
-        assert_eq!(once_more, ["cublasGemmEx"], "it is not asked again");
+        assert_eq!(once_more, [gemm], "it is not asked again");
         let columns = names(&mut || drop(layer(&s, &mut y, relu, Order::ColumnMajor)));
-        assert_eq!(columns, ["cublasGemmEx"]);
+        assert_eq!(columns, [gemm]);
+    });
+}
+
+/// What hipBLASLt does not promise goes to hipBLAS.
+#[test]
+fn hipblaslt_only_gets_what_it_is_known_to_take() {
+    on_both(|fake, recorder, _, [s, _]| {
+        let x = s.zeros::<f32>(N * N + 1).unwrap();
+        let (mut y, two) = (s.zeros::<f32>(N * N).unwrap(), s.full(1, 2.0f32).unwrap());
+        let mut uses_lt = |start: usize, alpha: Scalar<'_, f32>| {
+            let ((), calls) = recorder.record(|| {
+                let x = x.slice(start..start + N * N).unwrap();
+                let x = MatrixView::new(&x, N, N).unwrap();
+                let options = Gemm::new().alpha(alpha).activation(Activation::Relu);
+                drop(s.gemm_with(options, x, x, MatrixViewMut::new(&mut y, N, N).unwrap()));
+            });
+            calls.iter().any(|call| call.name.ends_with("LtMatmul"))
+        };
+        let is_cuda = fake.name == "cuda";
+        assert!(uses_lt(0, 1.0.into()));
+        assert_eq!(uses_lt(1, 1.0.into()), is_cuda, "a matrix at an address that is no multiple of 16");
+        assert_eq!(uses_lt(0, Scalar::Device(two.slice(..).unwrap())), is_cuda, "a scalar on the device");
+    });
+}
+
+#[test]
+fn products_anywhere_in_memory_are_one_call_and_their_addresses_are_copied_once() {
+    on_both(|_, recorder, device, [s, other]| {
+        let x = s.zeros::<f32>(N * N).unwrap();
+        let mut results: Vec<_> = (0..5).map(|_| s.zeros::<f32>(N * N).unwrap()).collect();
+        let all = |s: &Stream, results: &mut [Buffer<f32>], order: Order| {
+            let x = MatrixView::new(&x, N, N)?;
+            let layout = Layout::new(N, N).order(order);
+            let c = results.iter_mut().map(|c| MatrixViewMut::with_layout(c, layout));
+            s.gemm_each(Gemm::new(), &[x], &[x.t()], &mut c.collect::<gpustream::Result<Vec<_>>>()?)
+        };
+        let products = |calls: &[Call]| -> Vec<[i32; 4]> {
+            let products = calls.iter().filter(|call| call.name.contains("Gemm"));
+            products.map(|call| ["m", "n", "k", "batch"].map(|name| call.arg(name) as i32)).collect()
+        };
+        let bytes =
+            |calls: &[Call]| calls.iter().filter(|call| call.name.to_lowercase().contains("memcpy")).count();
+        let (done, calls) = recorder.record(|| all(&s, &mut results, Order::RowMajor));
+        done.unwrap();
+        assert_eq!((products(&calls), bytes(&calls)), (vec![[N as i32, N as i32, N as i32, 5]], 1));
+        for stream in [&s, &other] {
+            let (done, calls) = recorder.record(|| all(stream, &mut results, Order::RowMajor));
+            done.unwrap();
+            assert_eq!((products(&calls).len(), bytes(&calls)), (1, 0));
+        }
+        // A new list in a capture and in a step, where it is no part of the graph.
+        let graph = s.capture(|s| all(s, &mut results[1..], Order::RowMajor)).unwrap();
+        let mut step = device.replay();
+        for _ in 0..4 {
+            step.run(&s, |s| all(s, &mut results[2..], Order::RowMajor)).unwrap();
+        }
+        assert_eq!(step.stats().segments, 1);
+        for result in &mut results {
+            s.fill(result, 0.0).unwrap();
+        }
+        let ones = |results: &[Buffer<f32>]| -> Vec<bool> {
+            results.iter().map(|result| s.download(result).unwrap() == [1.0; N * N]).collect()
+        };
+        step.run(&s, |s| all(s, &mut results[2..], Order::RowMajor)).unwrap();
+        assert_eq!(ones(&results), [false, false, true, true, true]);
+        graph.launch(&s).unwrap();
+        assert_eq!(ones(&results), [false, true, true, true, true]);
+        drop((graph, step));
+        // One result, or results that differ.
+        let (done, calls) = recorder.record(|| all(&s, &mut results[..1], Order::RowMajor));
+        done.unwrap();
+        assert!(calls.iter().any(|call| call.name.contains("GemmEx")));
+        let (done, calls) = recorder.record(|| {
+            let x = MatrixView::new(&x, N, N)?;
+            let [first, second, ..] = &mut results[..] else { unreachable!() };
+            let second = MatrixViewMut::with_layout(second, Layout::new(N, N).order(Order::ColumnMajor))?;
+            s.gemm_each(Gemm::new(), &[x], &[x], &mut [MatrixViewMut::new(first, N, N)?, second])
+        });
+        done.unwrap();
+        assert_eq!(calls.iter().filter(|call| call.name.contains("GemmEx")).count(), 2);
     });
 }
 
@@ -233,4 +329,53 @@ fn odd_products_of_i8_are_padded_for_cublas() {
             assert_eq!(s.download(&c).unwrap(), want);
         }
     });
+}
+
+/// The shim of hipBLAS over cuBLAS, with which hardware tests of HIP run on an NVIDIA GPU.
+#[test]
+fn calls_through_the_shim_arrive_as_cublas_calls() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hip-shim");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/hip/shim/build.sh");
+    assert!(Command::new(script).arg(&folder).status().unwrap().success());
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    for version in ["2", "3"] {
+        let (hip, blas) = (file("libamdhip64.so.6"), file(&format!("libhipblas.so.{version}")));
+        let variables = [("GPUSTREAM_HIP_LIBRARY", hip.as_str()), ("GPUSTREAM_HIPBLAS_LIBRARY", &blas)];
+        let told = in_child(&variables, || {
+            let recorder = fake_cuda::load();
+            fake_blas::load();
+            let device = Device::open("hip").unwrap();
+            let s = device.stream().unwrap();
+            let x = s.zeros::<Complex<f32>>(N * N).unwrap();
+            let mut y = s.zeros::<Complex<f32>>(N * N).unwrap();
+            let mut product = || {
+                let y = MatrixViewMut::new(&mut y, N, N)?;
+                // One is transposed and conjugated, and the other one copied conjugated.
+                let x = MatrixView::new(&x, N, N)?;
+                s.gemm_with(Gemm::new().compute(Compute::Tf32), x.h(), x.h().t(), y)
+            };
+            let (done, calls) = recorder.record(&mut product);
+            done.unwrap();
+            let numbers = |name: &str, wanted: &[&str]| -> Vec<i64> {
+                let call = calls.iter().find(|call| call.name == name).unwrap();
+                wanted.iter().map(|arg| i64::from(call.arg(arg) as i32)).collect()
+            };
+            assert_eq!(numbers("cublasCgeam", &["op_a", "op_b"]), [2, 0]);
+            // Nothing computes in TF32 on AMD, so this is `f32`.
+            let wanted = ["op_a", "op_b", "a_type", "compute", "algorithm"];
+            assert_eq!(numbers("cublasGemmEx", &wanted), [1, 2, 4, 68, -1]);
+            recorder.fail_next("cublasGemmEx", 15);
+            let error = product().unwrap_err();
+            assert_eq!((error.kind(), error.code()), (ErrorKind::Unsupported, Some(7)), "{error}");
+            assert!(error.to_string().contains("hipblasGemmEx"), "{error}");
+            // hipBLAS 2 takes no workspace from us. So there, cuBLAS allocates its own.
+            let broken = recorder.violations();
+            let takes_workspace = std::env::var("GPUSTREAM_HIPBLAS_LIBRARY").unwrap().ends_with('3');
+            assert_eq!(broken.is_empty(), takes_workspace, "{broken:?}");
+            assert!(broken.iter().all(|rule| rule.contains("without a workspace")), "{broken:?}");
+        });
+        if told.is_none() {
+            return;
+        }
+    }
 }

@@ -1,18 +1,21 @@
 //! Matrices and vectors: cuBLAS, hipBLAS, or the crate `gemm` and plain loops on the CPU device.
 
+mod addresses;
 mod call;
 mod conjugate;
 mod cpu;
 mod cpu_routines;
+mod each;
 mod epilogue;
 mod field;
 mod gemm;
 mod library;
 mod lt;
+mod product;
 mod routines;
 mod typed;
 
-use gpustream::{Buffer, Device, Result, Stream};
+use gpustream::{AsView as _, Buffer, Device, Result, Stream, View};
 
 use crate::matrix::{MatrixView, MatrixViewMut};
 use crate::number::{Number, Scalar};
@@ -20,7 +23,7 @@ use crate::vector::{VectorView, VectorViewMut};
 
 pub use epilogue::{Activation, Finished};
 pub use field::Field;
-pub use gemm::Product;
+pub use product::Product;
 
 use cpu_routines::Reduction;
 use epilogue::Epilogue;
@@ -89,6 +92,40 @@ pub trait Blas {
         c: impl Into<MatrixViewMut<'a, C>>,
     ) -> Result<()>;
 
+    /// Computes `c[i] = alpha a[i] b[i] + beta c[i]` for matrices anywhere in memory, with the settings of [`Gemm`]. If `a` or `b` is
+    /// one matrix, it is the same for all.
+    ///
+    /// If all matrices of `a`, all of `b` and all of `c` have one shape, order and leading dimension, and there is no bias or
+    /// activation, this is one call of the vendor's library. Otherwise the products are enqueued one after another, as on the CPU
+    /// device. If the matrices are evenly spaced in one buffer, [`Layout::batch`](crate::Layout::batch) needs no addresses.
+    ///
+    /// Does not block, with one exception: the library reads the addresses in device memory, and a device keeps the last 64 lists of
+    /// them. If a list is new and the stream is recorded, the call blocks until the addresses are copied.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (x, y) = (stream.upload(&[1.0, 2.0, 3.0, 4.0])?, stream.upload(&[0.0, 1.0, 1.0, 0.0])?);
+    /// let (mut u, mut v) = (stream.alloc::<f64>(4)?, stream.alloc::<f64>(4)?);
+    /// let (x, y) = (MatrixView::new(&x, 2, 2)?, MatrixView::new(&y, 2, 2)?);
+    /// let mut results = [MatrixViewMut::new(&mut u, 2, 2)?, MatrixViewMut::new(&mut v, 2, 2)?];
+    /// stream.gemm_each(Gemm::new(), &[x, y], &[y], &mut results)?;
+    /// assert_eq!(stream.download(&u)?, [2.0, 1.0, 4.0, 3.0]);
+    /// assert_eq!(stream.download(&v)?, [1.0, 0.0, 0.0, 1.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemm_with`](Self::gemm_with); then nothing is enqueued if the shapes do not fit.
+    /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if there are not as many inputs as results, or one.
+    fn gemm_each<A: Product<C>, C>(
+        &self,
+        options: Gemm<'_, A::Scalar, C>,
+        a: &[MatrixView<'_, A>],
+        b: &[MatrixView<'_, A>],
+        c: &mut [MatrixViewMut<'_, C>],
+    ) -> Result<()>;
+
     /// Computes `y = alpha a x + beta y`. Does not block.
     ///
     /// ```
@@ -126,6 +163,19 @@ pub trait Blas {
         a: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()>;
 
+    /// Adds the product of a column and a conjugated row: `a += alpha x yᴴ`. For real numbers this is [`ger`](Self::ger). Does not
+    /// block.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn gerc<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+        a: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()>;
+
     /// Computes one triangle of `c = alpha a aᵀ + beta c`. The other triangle stays as it is. Does not block. Complex numbers are
     /// not conjugated.
     ///
@@ -136,6 +186,32 @@ pub trait Blas {
         alpha: impl Into<Scalar<'a, T>>,
         a: impl Into<MatrixView<'a, T>>,
         beta: impl Into<Scalar<'a, T>>,
+        triangle: Triangle,
+        c: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()>;
+
+    /// Computes one triangle of `c = alpha a aᴴ + beta c`, which is Hermitian: the diagonal is real, and imaginary parts that were
+    /// there are taken as 0. The other triangle stays as it is. Both factors are real. For real numbers this is
+    /// [`syrk`](Self::syrk). Does not block.
+    ///
+    /// ```
+    /// use gpustream_math::{Complex, prelude::*};
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let a = stream.upload(&[Complex::new(3.0f32, 4.0)])?;
+    /// let mut c = stream.alloc(1)?;
+    /// let a = MatrixView::new(&a, 1, 1)?;
+    /// stream.herk(2.0, a, 0.0, Triangle::Lower, MatrixViewMut::new(&mut c, 1, 1)?)?;
+    /// assert_eq!(stream.download(&c)?, [Complex::from(50.0)]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn herk<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T::Real>>,
+        a: impl Into<MatrixView<'a, T>>,
+        beta: impl Into<Scalar<'a, T::Real>>,
         triangle: Triangle,
         c: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()>;
@@ -200,6 +276,17 @@ pub trait Blas {
         y: impl Into<VectorView<'a, T>>,
     ) -> Result<Buffer<T>>;
 
+    /// Computes the sum of all products of `x[i]`, conjugated, and `y[i]`, as a buffer of one element. For real numbers this is
+    /// [`blas_dot`](Self::blas_dot). Does not block.
+    ///
+    /// # Errors
+    /// As for [`gemv`](Self::gemv).
+    fn blas_dotc<'a, T: Field>(
+        &self,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+    ) -> Result<Buffer<T>>;
+
     /// Computes the Euclidean norm, as a buffer of one element. It does not overflow if the norm itself does not. Does not block.
     ///
     /// # Errors
@@ -255,6 +342,25 @@ pub trait Blas {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
 
+    /// Makes the Givens rotation that turns the vector (`a`, `b`) into (r, 0). Both coordinates are views of one element, and the
+    /// rotation stays on the device. Does not block.
+    ///
+    /// ```
+    /// use gpustream_math::prelude::*;
+    /// # let stream = gpustream::Device::open("cpu")?.stream()?;
+    /// let (mut x, mut y) = (stream.upload(&[3.0f64, 1.0])?, stream.upload(&[4.0f64, 0.0])?);
+    /// let rotation = stream.rotg(x.slice(..1)?, y.slice(..1)?)?;
+    /// stream.rot(rotation.cosine(), rotation.sine(), &mut x, &mut y)?;
+    /// let (x, y) = (stream.download(&x)?, stream.download(&y)?);
+    /// assert!((x[0] - 5.0).abs() < 1e-12 && y[0].abs() < 1e-12 && (y[1] + 0.8).abs() < 1e-12);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if a view does not have exactly one element. Otherwise as for
+    /// [`gemv`](Self::gemv).
+    fn rotg<T: Field<Real = T>>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Rotation<T>>;
+
     /// Computes `x *= alpha`. Does not block.
     ///
     /// # Errors
@@ -264,6 +370,38 @@ pub trait Blas {
         alpha: impl Into<Scalar<'a, T>>,
         x: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
+}
+
+/// A Givens rotation on the device, made by [`Blas::rotg`]. [`Blas::rot`] takes its cosine and sine.
+#[derive(Debug)]
+pub struct Rotation<T>(Buffer<T>);
+
+impl<T: Number> Rotation<T> {
+    /// Returns the cosine.
+    pub fn cosine(&self) -> Scalar<'_, T> {
+        Scalar::Device(self.number(2))
+    }
+
+    /// Returns the sine.
+    pub fn sine(&self) -> Scalar<'_, T> {
+        Scalar::Device(self.number(3))
+    }
+
+    /// Returns r: the length of the vector, with the sign of its longer coordinate.
+    pub fn r(&self) -> View<'_, T> {
+        self.number(0)
+    }
+
+    /// Returns z, one number that is enough to make the rotation again: the sine if the first coordinate was the longer one,
+    /// otherwise the reciprocal of the cosine, or 1 if that is 0.
+    pub fn z(&self) -> View<'_, T> {
+        self.number(1)
+    }
+
+    fn number(&self, at: usize) -> View<'_, T> {
+        let all = self.0.view();
+        all.slice(at..=at).unwrap_or(all)
+    }
 }
 
 /// One half of a square matrix, with the diagonal.
@@ -341,7 +479,7 @@ impl<'a, S: Number, C: Finished> Gemm<'a, S, C> {
         Self { epilogue: Some(epilogue), ..self }
     }
 
-    /// Applies a function to each element, after the bias. It is computed in `f32`. On CUDA, cuBLASLt may compute
+    /// Applies a function to each element, after the bias. It is computed in `f32`. On GPUs, cuBLASLt and hipBLASLt may compute
     /// [`Activation::Gelu`] with fewer digits.
     #[must_use]
     pub fn activation(self, activation: Activation) -> Self {
@@ -390,6 +528,18 @@ impl Blas for Stream {
     ) -> Result<()> {
         A::multiply(self, options, a.into(), b.into(), c.into())
     }
+
+    #[track_caller]
+    fn gemm_each<A: Product<C>, C>(
+        &self,
+        options: Gemm<'_, A::Scalar, C>,
+        a: &[MatrixView<'_, A>],
+        b: &[MatrixView<'_, A>],
+        c: &mut [MatrixViewMut<'_, C>],
+    ) -> Result<()> {
+        A::multiply_each(self, options, a, b, c)
+    }
+
     #[track_caller]
     fn gemv<'a, T: Field>(
         &self,
@@ -410,7 +560,18 @@ impl Blas for Stream {
         y: impl Into<VectorView<'a, T>>,
         a: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()> {
-        routines::ger(self, alpha.into(), x.into(), y.into(), a.into())
+        routines::ger(self, false, alpha.into(), x.into(), y.into(), a.into())
+    }
+
+    #[track_caller]
+    fn gerc<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T>>,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+        a: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::ger(self, true, alpha.into(), x.into(), y.into(), a.into())
     }
 
     #[track_caller]
@@ -423,6 +584,18 @@ impl Blas for Stream {
         c: impl Into<MatrixViewMut<'a, T>>,
     ) -> Result<()> {
         routines::syrk(self, [alpha.into(), beta.into()], a.into(), triangle, c.into())
+    }
+
+    #[track_caller]
+    fn herk<'a, T: Field>(
+        &self,
+        alpha: impl Into<Scalar<'a, T::Real>>,
+        a: impl Into<MatrixView<'a, T>>,
+        beta: impl Into<Scalar<'a, T::Real>>,
+        triangle: Triangle,
+        c: impl Into<MatrixViewMut<'a, T>>,
+    ) -> Result<()> {
+        routines::herk(self, [alpha.into(), beta.into()], a.into(), triangle, c.into())
     }
 
     #[track_caller]
@@ -465,6 +638,15 @@ impl Blas for Stream {
     }
 
     #[track_caller]
+    fn blas_dotc<'a, T: Field>(
+        &self,
+        x: impl Into<VectorView<'a, T>>,
+        y: impl Into<VectorView<'a, T>>,
+    ) -> Result<Buffer<T>> {
+        routines::reduce(self, Reduction::ConjugatedDot, x.into(), Some(y.into()))
+    }
+
+    #[track_caller]
     fn nrm2<'a, T: Field>(&self, x: impl Into<VectorView<'a, T>>) -> Result<Buffer<T::Real>> {
         routines::reduce(self, Reduction::Norm, x.into(), None)
     }
@@ -498,6 +680,11 @@ impl Blas for Stream {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()> {
         routines::rot(self, [cosine.into(), sine.into()], x.into(), y.into())
+    }
+
+    #[track_caller]
+    fn rotg<T: Field<Real = T>>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Rotation<T>> {
+        routines::rotg(self, [a, b]).map(Rotation)
     }
 
     #[track_caller]

@@ -30,13 +30,13 @@
 //! | device | [`Blas`](blas::Blas) | [`Fft`](fft::Fft) |
 //! |---|---|---|
 //! | CUDA | cuBLAS 11 or later, with cuBLASLt | cuFFT 10 or later |
-//! | HIP | hipBLAS 2 (ROCm 6.0) or later | hipFFT |
+//! | HIP | hipBLAS 2 (ROCm 6.0) or later, with hipBLASLt 1 or later | hipFFT |
 //! | CPU | the crate `gemm`, in tiles on the device's workers | the crates `rustfft` and `realfft`, in lines on the device's workers |
 //!
 //! We look for the libraries where the dynamic linker does, then in the toolkits' usual folders, and in the active Python
 //! environment, whose packages (`nvidia-cublas`, `nvidia-cufft`) have them too. The variables `GPUSTREAM_CUBLAS_LIBRARY`,
-//! `GPUSTREAM_CUBLASLT_LIBRARY`, `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and `GPUSTREAM_HIPFFT_LIBRARY` name a file
-//! instead. If there is none, a call fails with [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
+//! `GPUSTREAM_CUBLASLT_LIBRARY`, `GPUSTREAM_HIPBLAS_LIBRARY`, `GPUSTREAM_HIPBLASLT_LIBRARY`, `GPUSTREAM_CUFFT_LIBRARY` and
+//! `GPUSTREAM_HIPFFT_LIBRARY` name a file instead. If there is none, a call fails with [`DriverMissing`](gpustream::ErrorKind::DriverMissing) and says what to install.
 //!
 //! # Features
 //!
@@ -56,6 +56,8 @@ mod call;
 pub mod convolve;
 #[cfg(feature = "fft")]
 pub mod fft;
+#[cfg(test)]
+mod hip_bindings;
 #[cfg(feature = "kernels")]
 mod kernels;
 mod keys;
@@ -63,6 +65,7 @@ mod library;
 mod matrix;
 mod number;
 mod prepare;
+mod recent;
 mod table;
 mod vector;
 mod workspace;
@@ -77,7 +80,7 @@ pub use vector::{VectorView, VectorViewMut};
 /// Everything that you need to call the routines on a stream.
 pub mod prelude {
     #[cfg(feature = "blas")]
-    pub use crate::blas::{Activation, Blas, Compute, Diagonal, Gemm, Triangle};
+    pub use crate::blas::{Activation, Blas, Compute, Diagonal, Gemm, Rotation, Triangle};
     #[cfg(all(feature = "fft", feature = "kernels"))]
     pub use crate::convolve::{ConvolutionMode, Convolve};
     #[cfg(feature = "fft")]

@@ -39,6 +39,18 @@ pub(crate) const HIPBLAS: VendorLibrary = VendorLibrary {
     install: "install hipBLAS of ROCm 6.0 or later (package hipblas)",
 };
 
+pub(crate) const HIPBLASLT: VendorLibrary = VendorLibrary {
+    name: "hipBLASLt",
+    purpose: "products with bias and activation in one call on AMD GPUs",
+    symbol: "hipblasLtCreate",
+    variable: "GPUSTREAM_HIPBLASLT_LIBRARY",
+    file: "libhipblaslt.so",
+    // Version 0 numbers the ways to compute differently.
+    versions: 1..=4,
+    folders: rocm_folders,
+    install: "install hipBLASLt of ROCm 7.0 or later (package hipblaslt)",
+};
+
 pub(crate) const CUFFT: VendorLibrary = VendorLibrary {
     name: "cuFFT",
     purpose: "Fourier transforms on NVIDIA GPUs",
@@ -90,7 +102,7 @@ pub struct LibraryInfo {
 /// }
 /// ```
 pub fn libraries() -> Vec<LibraryInfo> {
-    [&CUBLAS, &CUBLASLT, &CUFFT, &HIPBLAS, &HIPFFT].map(VendorLibrary::info).into()
+    [&CUBLAS, &CUBLASLT, &CUFFT, &HIPBLAS, &HIPBLASLT, &HIPFFT].map(VendorLibrary::info).into()
 }
 
 /// Returns the version in the name of the file that a library's name leads to: what comes after `.so`.

@@ -344,7 +344,7 @@ impl<'a, T: Plain> MatrixView<'a, T> {
     /// Returns the conjugate transpose: rows and columns change their roles, and routines take the conjugate of each element. Of
     /// real numbers that is [`t`](Self::t). Nothing is moved or computed here.
     ///
-    /// Products, `gemv`, `trsm` and `trmm` take it, and all other routines refuse it. `.h().t()` is the conjugate matrix.
+    /// Products, `gemv`, `herk`, `trsm` and `trmm` take it, and all other routines refuse it. `.h().t()` is the conjugate matrix.
     ///
     /// ```
     /// use gpustream_math::{Complex, prelude::*};

@@ -21,24 +21,33 @@ impl Vendor {
     }
 }
 
+/// Which of AMD's names a table looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// Those of today.
+    Current,
+    /// Those that functions had before, if they had others.
+    Former,
+}
+
 /// Defines a table of functions that return a status: a struct with a pointer and a method for each. A method returns the
 /// status as a `Result`, by the table's own `failure`.
 ///
 /// The function after `text` returns the library's words for a status; its name is empty if there is none.
 ///
-/// Each function has CUDA's name and HIP's. If AMD has renamed a function, the older name follows after `or`. A library must
-/// have what is `required`; the rest is `None` if it is missing.
+/// Each function has CUDA's name and HIP's. If AMD has renamed a function, its older name follows after `formerly`. A library
+/// must have what is `required`; the rest is `None` if it is missing.
 ///
-/// If the handle's type differs between the vendors, the table is generic over it, and `=` tells CUDA's.
+/// If the handle's type differs between the vendors, the table is generic over it, and `=` tells CUDA's and HIP's.
 ///
-/// In test builds, CUDA's prototypes are compared with cudarc's.
+/// In test builds, CUDA's prototypes are compared with cudarc's, and HIP's with AMD's.
 macro_rules! vendor_functions {
     (
         $(#[$meta:meta])*
-        $table:ident $(<$generic:ident = $cuda_type:ty>)?, cudarc: [$($bindings:tt)*];
+        $table:ident $(<$generic:ident = $cuda_type:ty | $hip_type:ty>)?, cudarc: [$($bindings:tt)*];
         text $text:literal | $hip_text:literal;
-        required { $($name:ident: $cuda:ident | $hip:ident $(or $older:ident)? ($($arg:ident: $ty:ty),* $(,)?);)* }
-        optional { $($more:ident: $more_cuda:ident | $more_hip:ident $(or $more_older:ident)? ($($more_arg:ident: $more_ty:ty),* $(,)?);)* }
+        required { $($name:ident: $cuda:ident | $hip:ident $(formerly $former:ident)? ($($arg:ident: $ty:ty),* $(,)?);)* }
+        optional { $($more:ident: $more_cuda:ident | $more_hip:ident $(formerly $more_former:ident)? ($($more_arg:ident: $more_ty:ty),* $(,)?);)* }
     ) => {
         $(#[$meta])*
         pub(crate) struct $table $(<$generic>)? {
@@ -54,9 +63,11 @@ macro_rules! vendor_functions {
             ///
             /// # Safety
             /// `library` is the vendor's library, and is never closed.
+            #[allow(unused_variables, reason = "most tables have one spelling for all names")]
             pub(crate) unsafe fn load(
                 library: &gpustream::hal::library::Library,
                 vendor: $crate::table::Vendor,
+                names: $crate::table::Names,
             ) -> (Self, Vec<&'static str>) {
                 use $crate::table::Vendor::{Amd, Nvidia};
                 use gpustream::hal::library::symbol;
@@ -67,11 +78,13 @@ macro_rules! vendor_functions {
                         text: symbol(library, match vendor { Nvidia => $text, Amd => $hip_text }),
                         $( $name: match vendor {
                             Nvidia => symbol(library, stringify!($cuda)),
-                            Amd => symbol(library, stringify!($hip))$(.or_else(|| symbol(library, stringify!($older))))?,
+                            $( Amd if names == $crate::table::Names::Former => symbol(library, stringify!($former)), )?
+                            Amd => symbol(library, stringify!($hip)),
                         }, )*
                         $( $more: match vendor {
                             Nvidia => symbol(library, stringify!($more_cuda)),
-                            Amd => symbol(library, stringify!($more_hip))$(.or_else(|| symbol(library, stringify!($more_older))))?,
+                            $( Amd if names == $crate::table::Names::Former => symbol(library, stringify!($more_former)), )?
+                            Amd => symbol(library, stringify!($more_hip)),
                         }, )*
                     }
                 };
@@ -106,6 +119,20 @@ macro_rules! vendor_functions {
             $( const _: unsafe fn($($ty),*) -> u32 = |$($arg),*| unsafe { bindings::$cuda($(pass($arg)),*) as u32 }; )*
             // SAFETY: never called.
             $( const _: unsafe fn($($more_ty),*) -> u32 = |$($more_arg),*| unsafe { bindings::$more_cuda($(pass($more_arg)),*) as u32 }; )*
+        }
+
+        #[cfg(test)]
+        #[allow(clippy::wildcard_imports, unused_imports)]
+        mod hip_prototypes {
+            use std::ffi::{c_char, c_int, c_longlong, c_void};
+            use super::*;
+            use $crate::table::proof::pass;
+            $( type $generic = $hip_type; )?
+            use $crate::hip_bindings as bindings;
+            // SAFETY: never called.
+            $( const _: unsafe fn($($ty),*) -> u32 = |$($arg),*| unsafe { bindings::$hip($(pass($arg)),*) as u32 }; )*
+            // SAFETY: never called.
+            $( const _: unsafe fn($($more_ty),*) -> u32 = |$($more_arg),*| unsafe { bindings::$more_hip($(pass($more_arg)),*) as u32 }; )*
         }
     };
     (@method $name:ident: $cuda:ident | $hip:ident ($($arg:ident: $ty:ty),*)) => {
@@ -152,6 +179,9 @@ pub(crate) mod proof {
     impl<T> Same<*mut *mut T> for *mut *mut c_void {}
     impl<T> Same<*const *const T> for *const *const c_void {}
     impl<T> Same<*const *mut T> for *const *mut c_void {}
+    // AMD's headers do not say that an array of addresses is only read.
+    impl<T> Same<*mut *const T> for *const *const c_void {}
+    impl<T> Same<*mut *mut T> for *const *mut c_void {}
     impl Same<Self> for *mut i32 {}
     impl Same<Self> for *mut i64 {}
     impl Same<Self> for *mut usize {}

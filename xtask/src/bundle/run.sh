@@ -63,6 +63,7 @@ suite() {
 
 section_tests() {
     suite "tests on $device" "$device" GPUSTREAM_HAMMER_SECONDS="${GPUSTREAM_HAMMER_SECONDS:-60}" "$conformance"
+    suite "mathematics on $device" "$device" "$here/tests/math"
     suite "ranks on $device" "$device" "$here/tests/local"
     # The shim for HIP has no RCCL.
     case "$device" in
@@ -125,6 +126,13 @@ section_shim() {
     for version in 6 7; do
         suite "tests over the shim of HIP $version" hip:0 \
             GPUSTREAM_HIP_LIBRARY="$here/hip-shim/libamdhip64.so.$version" "$conformance"
+    done
+    # hipBLAS 2 belongs to HIP 6, and hipBLAS 3 to HIP 7.
+    for version in 6 7; do
+        suite "mathematics over the shim of HIP $version" hip:0 \
+            GPUSTREAM_HIP_LIBRARY="$here/hip-shim/libamdhip64.so.$version" \
+            GPUSTREAM_HIPBLAS_LIBRARY="$here/hip-shim/libhipblas.so.$((version - 4))" \
+            GPUSTREAM_HIPFFT_LIBRARY="$here/hip-shim/libhipfft.so.0" "$here/tests/math"
     done
 }
 

@@ -20,7 +20,9 @@ pub(super) fn collect() -> Vec<Tool> {
 /// Says who needs the library.
 fn how(name: &str) -> &'static str {
     match name {
-        "cuBLAS" | "cuBLASLt" | "hipBLAS" => "Needed only for the feature blas of gpustream-math.",
+        "cuBLAS" | "cuBLASLt" | "hipBLAS" | "hipBLASLt" => {
+            "Needed only for the feature blas of gpustream-math."
+        }
         _ => "Needed only for the feature fft of gpustream-math.",
     }
 }

@@ -27,11 +27,22 @@ pub(super) fn copy_unless<T: Element>(
     if !a.is_conjugated() || a.order() == transposed {
         return Ok(None);
     }
-    let copy = match T::TYPE {
-        DataType::C64 => copy::<T, Complex<f64>>(stream, label, library, a)?,
-        _ => copy::<T, Complex<f32>>(stream, label, library, a)?,
-    };
-    Ok(Some(copy))
+    transposed_copy(stream, label, library, a, library.api.settings().conjugate_transposed).map(Some)
+}
+
+/// Copies the elements of a complex matrix in memory to one of the other order, and conjugates them if the library's operation does.
+#[track_caller]
+pub(super) fn transposed_copy<T: Element>(
+    stream: &Stream,
+    label: &'static str,
+    library: &Library,
+    a: &MatrixView<'_, T>,
+    op: u32,
+) -> Result<(Buffer<T>, Layout)> {
+    match T::TYPE {
+        DataType::C64 => copy::<T, Complex<f64>>(stream, label, library, a, op),
+        _ => copy::<T, Complex<f32>>(stream, label, library, a, op),
+    }
 }
 
 /// Returns the copy if there is one, and otherwise the matrix.
@@ -45,14 +56,14 @@ pub(super) fn choose<'a, T: Element>(
     }
 }
 
-/// Copies a matrix without its conjugation mark, and conjugates the elements. The libraries' sum of two matrices does this if the
-/// second one counts 0 times. It transposes too, so the copy has the other order.
+/// The libraries' sum of two matrices is such a copy if the second one counts 0 times.
 #[track_caller]
 fn copy<T: Element, S: Number>(
     stream: &Stream,
     label: &'static str,
     library: &Library,
     a: &MatrixView<'_, T>,
+    op: u32,
 ) -> Result<(Buffer<T>, Layout)> {
     // A batch that is one matrix again and again needs one copy.
     let a = &if a.place().stride == 0 { a.first()? } else { *a };
@@ -66,13 +77,13 @@ fn copy<T: Element, S: Number>(
     let (lines, width) = a.place().lines();
     let Some(numbers) = small([lines, width, a.leading()]) else {
         let text = format!(
-            "the vendors' libraries conjugate a matrix of up to 2147483647 rows and columns, and this has {rows}×{columns}"
+            "the vendors' libraries copy a matrix of up to 2147483647 rows and columns, and this has {rows}×{columns}"
         );
         return Err(refusal(ErrorKind::Unsupported, label, text));
     };
     let [m, n, leading] = numbers;
     let typed = &library.typed[if T::TYPE == DataType::C64 { 3 } else { 2 }];
-    let settings = library.api.settings();
+    let plain = library.api.settings().plain;
     for index in 0..batch {
         let from = a.matrix(index)?.memory();
         let mut to = MatrixViewMut::with_layout(&mut copy, layout)?.matrix(index)?.into_memory();
@@ -86,10 +97,9 @@ fn copy<T: Element, S: Number>(
                 label,
                 library,
                 &scalars,
-                ("conjugate", T::TYPE, numbers),
+                ("copy", op, T::TYPE, numbers),
                 memory,
                 |handle, [alpha, beta]| {
-                    let (op, plain) = (settings.conjugate_transposed, settings.plain);
                     typed.geam(handle, op, plain, m, n, alpha, x, leading, beta, y.cast_const(), m, y, m)
                 },
             )?;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use gpustream::{Arg, AsView as _, Buffer, Part, Plain, Result, Stream};
+use gpustream::{Arg, AsView as _, Buffer, Part, Plain, Result, Stream, View};
 use smallvec::{SmallVec, smallvec};
 
 use super::cpu::{Factor, Operand, multiply_tile};
@@ -14,7 +14,7 @@ use super::routines::Triangular;
 use super::{Diagonal, Triangle};
 use crate::call::Address;
 use crate::matrix::{MatrixView, MatrixViewMut};
-use crate::number::Scalar;
+use crate::number::{Number, Scalar};
 use crate::vector::{VectorView, VectorViewMut};
 
 /// The side of a block on the diagonal.
@@ -46,17 +46,22 @@ fn with_scalars<'a, T: Plain>(
     all
 }
 
+/// Computes one triangle of the product of a matrix and its transpose. If it `is_hermitian`, the transpose is conjugated. `widen` makes
+/// the scalars numbers of the matrix.
 #[track_caller]
-pub(super) fn syrk<T: Field>(
+pub(super) fn syrk<T: Field, S: Number>(
     stream: &Stream,
     label: &'static str,
-    scalars: [Scalar<'_, T>; 2],
+    is_hermitian: bool,
+    scalars: [Scalar<'_, S>; 2],
+    widen: fn(S) -> T,
     a: MatrixView<'_, T>,
     triangle: Triangle,
     c: MatrixViewMut<'_, T>,
 ) -> Result<()> {
     let (n, k) = (a.rows(), a.columns());
     let (from, place) = (Operand::of_view(&a), c.place());
+    let by = Operand { is_conjugated: from.is_conjugated != is_hermitian, ..from };
     let (a, mut c) = (a.memory(), c.into_memory());
     let to = Operand::of(place, c.view());
     let factors = scalars.map(Factor::from);
@@ -65,7 +70,7 @@ pub(super) fn syrk<T: Field>(
     // SAFETY: the parts read `a` and the scalars, and each writes its own rows of `c`.
     unsafe {
         stream.external_parallel(label, &memory[..], parts(stream, count), move |part: Part, ()| {
-            let [alpha, beta] = factors.map(|factor| factor.get());
+            let [alpha, beta] = factors.map(|factor| widen(factor.get()));
             // Every worker gets long and short rows of blocks.
             for block in (part.index as usize..count).step_by(part.count as usize) {
                 let rows = block * BLOCK..((block + 1) * BLOCK).min(n);
@@ -79,7 +84,7 @@ pub(super) fn syrk<T: Field>(
                         (rows.len(), columns.len(), k),
                         (to.at(0, rows.start, columns.start), to.row, to.column),
                         from.from(0, rows.start, 0),
-                        from.from(0, columns.start, 0).transposed(),
+                        by.from(0, columns.start, 0).transposed(),
                         alpha,
                         beta,
                     );
@@ -90,7 +95,7 @@ pub(super) fn syrk<T: Field>(
                     (rows.len(), rows.len(), k),
                     (square.as_mut_ptr(), BLOCK, 1),
                     from.from(0, rows.start, 0),
-                    from.from(0, rows.start, 0).transposed(),
+                    by.from(0, rows.start, 0).transposed(),
                     alpha,
                     T::ZERO,
                 );
@@ -104,6 +109,9 @@ pub(super) fn syrk<T: Field>(
                         let mut value = square[i * BLOCK + j];
                         if beta != T::ZERO {
                             value += beta * *element;
+                        }
+                        if is_hermitian && i == j {
+                            value = T::of_parts([value.parts()[0], 0.0]);
                         }
                         *element = value;
                     }
@@ -285,6 +293,8 @@ impl Columns {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reduction {
     Dot,
+    /// With the conjugates of the first vector's elements.
+    ConjugatedDot,
     /// The Euclidean norm, without overflow: a scale, and the sum of the squares of what is divided by it, as LAPACK's `lassq` does.
     Norm,
     /// The sum of the absolute values of all parts.
@@ -297,6 +307,7 @@ impl Reduction {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Dot => "dot",
+            Self::ConjugatedDot => "dotc",
             Self::Norm => "nrm2",
             Self::Sum => "asum",
             Self::Largest => "iamax",
@@ -306,7 +317,7 @@ impl Reduction {
     /// Adds another result to one.
     fn join(self, one: [f64; 2], other: [f64; 2]) -> [f64; 2] {
         match self {
-            Self::Dot => [one[0] + other[0], one[1] + other[1]],
+            Self::Dot | Self::ConjugatedDot => [one[0] + other[0], one[1] + other[1]],
             Self::Sum => [one[0] + other[0], 0.0],
             Self::Norm => {
                 let (large, small) =
@@ -329,6 +340,7 @@ impl Reduction {
         let size = real.abs() + imaginary.abs();
         match self {
             Self::Dot => (x * y.unwrap_or(T::ZERO)).parts(),
+            Self::ConjugatedDot => (x.conjugate() * y.unwrap_or(T::ZERO)).parts(),
             Self::Sum => [size, 0.0],
             Self::Norm => match real.hypot(imaginary) {
                 0.0 => [0.0, 0.0],
@@ -351,7 +363,7 @@ impl Reduction {
         // SAFETY: by this function's contract.
         unsafe {
             match self {
-                Self::Dot => *to.write::<T>() = T::of_parts([first, second]),
+                Self::Dot | Self::ConjugatedDot => *to.write::<T>() = T::of_parts([first, second]),
                 Self::Sum => *to.write::<T::Real>() = T::real_of(first),
                 Self::Norm => {
                     *to.write::<T::Real>() =
@@ -487,4 +499,38 @@ pub(super) fn scal<T: Field>(
             },
         )
     }
+}
+
+/// Makes the rotation as the reference BLAS does since 3.10 (Anderson, Algorithm 978: Safe scaling in the level 1 BLAS). Returns r, z,
+/// the cosine and the sine.
+#[track_caller]
+pub(super) fn rotg<T: Field<Real = T>>(
+    stream: &Stream,
+    label: &'static str,
+    [a, b]: [View<'_, T>; 2],
+    mut rotation: Buffer<T>,
+) -> Result<Buffer<T>> {
+    let from = [a, b].map(|view| Address(view.as_raw().0));
+    let to = Address(rotation.as_raw().0);
+    // SAFETY: the only part reads both coordinates, and writes the rotation.
+    unsafe {
+        stream.external_parallel(label, (a, b, &mut rotation), 1, move |_, _| {
+            let [a, b] = from.map(|from| (*from.read::<T>()).parts()[0]);
+            let (long, short) = (a.abs().max(b.abs()), a.abs().min(b.abs()));
+            let [r, z, cosine, sine] = if b == 0.0 {
+                [a, 0.0, 1.0, 0.0]
+            } else if a == 0.0 {
+                [b, 1.0, 0.0, 1.0]
+            } else {
+                let length = long * (1.0 + (short / long).powi(2)).sqrt();
+                let r = length.copysign(if a.abs() > b.abs() { a } else { b });
+                let (cosine, sine) = (a / r, b / r);
+                [r, if a.abs() > b.abs() { sine } else { cosine.recip() }, cosine, sine]
+            };
+            for (at, value) in [r, z, cosine, sine].into_iter().enumerate() {
+                *to.write::<T>().add(at) = T::real_of(value);
+            }
+        })?;
+    }
+    Ok(rotation)
 }

@@ -1,6 +1,6 @@
 //! What follows a product in the same call: a bias and an activation.
 //!
-//! On the CPU, a worker finishes each tile after it has multiplied it. On NVIDIA GPUs, cuBLASLt does all in one call if it can
+//! On the CPU, a worker finishes each tile after it has multiplied it. On GPUs, cuBLASLt or hipBLASLt does all in one call if it can
 //! (`lt`). Otherwise a kernel of ours follows the library's product.
 
 use std::ops::Range;

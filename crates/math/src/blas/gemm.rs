@@ -1,10 +1,8 @@
 //! Checks a product and enqueues it: on the vendor's library, or in tiles on the CPU device's workers.
 
-use std::ffi::{c_longlong, c_void};
+use std::ffi::{c_int, c_longlong, c_void};
 
-use gpustream::half::{bf16, f16};
 use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Pitched, Result, Stream, ViewMut};
-use num_complex::Complex;
 use smallvec::{SmallVec, smallvec};
 
 use super::call::{Scalars, check_scalars, enqueue, small};
@@ -15,58 +13,6 @@ use crate::call::{Address, mismatch, refusal};
 use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order, Place};
 use crate::number::{DataType, Element, Number, Scalar};
 use crate::table::Vendor;
-
-/// Elements whose products are elements of type `C`.
-///
-/// | inputs | results | scalars, and the sums |
-/// |---|---|---|
-/// | `f32`, `f64`, `Complex<f32>`, `Complex<f64>` | the same | the same |
-/// | `f16`, `bf16` | the same, or `f32` | `f32` |
-/// | `i8` | `i32` | `i32` |
-pub trait Product<C>: Element {
-    /// The type of `alpha` and `beta`.
-    type Scalar: Number;
-
-    /// Checks a product and enqueues it.
-    #[doc(hidden)]
-    fn multiply(
-        stream: &Stream,
-        options: Gemm<'_, Self::Scalar, C>,
-        a: MatrixView<'_, Self>,
-        b: MatrixView<'_, Self>,
-        c: MatrixViewMut<'_, C>,
-    ) -> Result<()>;
-}
-
-macro_rules! products {
-    ($($input:ty => $output:ty, $scalar:ty, $compute:ident;)*) => {$(
-        impl Product<$output> for $input {
-            type Scalar = $scalar;
-
-            #[track_caller]
-            fn multiply(
-                stream: &Stream,
-                options: Gemm<'_, $scalar, $output>,
-                a: MatrixView<'_, Self>,
-                b: MatrixView<'_, Self>,
-                c: MatrixViewMut<'_, $output>,
-            ) -> Result<()> {
-                multiply::<$input, $output, $scalar>(stream, compute::$compute, options, a, b, c)
-            }
-        }
-    )*};
-}
-products! {
-    f32 => f32, f32, F32;
-    f64 => f64, f64, F64;
-    Complex<f32> => Complex<f32>, Complex<f32>, F32;
-    Complex<f64> => Complex<f64>, Complex<f64>, F64;
-    f16 => f16, f32, F32;
-    f16 => f32, f32, F32;
-    bf16 => bf16, f32, F32;
-    bf16 => f32, f32, F32;
-    i8 => i32, i32, I32;
-}
 
 /// A product that another routine needs on the CPU device, or if the library would do nothing.
 #[track_caller]
@@ -86,7 +32,7 @@ pub(super) fn multiply_labelled<T: Field>(
 }
 
 #[track_caller]
-fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
+pub(super) fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     stream: &Stream,
     full: u32,
     options: Gemm<'_, S, C>,
@@ -94,17 +40,7 @@ fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     b: MatrixView<'_, A>,
     mut c: MatrixViewMut<'_, C>,
 ) -> Result<()> {
-    check_shapes(a.place(), b.place(), c.place())?;
-    let compute = computed(full, options.compute, A::TYPE, C::TYPE)?;
-    check_scalars("gemm", &[options.alpha, options.beta])?;
-    if let Some(bias) = options.epilogue.and_then(|epilogue| epilogue.bias)
-        && bias.len() != c.columns()
-    {
-        let (len, columns) = (bias.len(), c.columns());
-        let text =
-            format!("a bias of {len} elements for a result of {columns} columns: give one for each column");
-        return Err(mismatch("gemm", text));
-    }
+    let compute = check::<A, C, S>("gemm", full, &options, [a.place(), b.place(), c.place()])?;
     if c.place().is_empty() {
         return Ok(());
     }
@@ -124,15 +60,37 @@ fn multiply<A: cpu::Multiply<C, S>, C: Element, S: Number>(
     }
 }
 
+/// Checks a product, and returns the way to compute it by the library's number.
 #[track_caller]
-fn check_shapes(a: Place, b: Place, c: Place) -> Result<()> {
+pub(super) fn check<A: Element, C: Element, S: Number>(
+    label: &'static str,
+    full: u32,
+    options: &Gemm<'_, S, C>,
+    [a, b, c]: [Place; 3],
+) -> Result<u32> {
+    check_shapes(label, a, b, c)?;
+    let compute = computed(label, full, options.compute, A::TYPE, C::TYPE)?;
+    check_scalars(label, &[options.alpha, options.beta])?;
+    if let Some(bias) = options.epilogue.and_then(|epilogue| epilogue.bias)
+        && bias.len() != c.columns
+    {
+        let (len, columns) = (bias.len(), c.columns);
+        let text =
+            format!("a bias of {len} elements for a result of {columns} columns: give one for each column");
+        return Err(mismatch(label, text));
+    }
+    Ok(compute)
+}
+
+#[track_caller]
+fn check_shapes(label: &'static str, a: Place, b: Place, c: Place) -> Result<()> {
     let fits = a.columns == b.rows && a.rows == c.rows && b.columns == c.columns;
     if !fits {
         let text = format!(
             "a product of {}×{} and {}×{} in a matrix of {}×{}: give m×k and k×n for m×n",
             a.rows, a.columns, b.rows, b.columns, c.rows, c.columns
         );
-        return Err(mismatch("gemm", text));
+        return Err(mismatch(label, text));
     }
     if [a.batch, b.batch].into_iter().all(|batch| batch == c.batch || batch == 1) {
         return Ok(());
@@ -141,19 +99,25 @@ fn check_shapes(a: Place, b: Place, c: Place) -> Result<()> {
         "products of batches of {} and {} matrices in a batch of {}: give each input as many as the result, or one for all",
         a.batch, b.batch, c.batch
     );
-    Err(mismatch("gemm", text))
+    Err(mismatch(label, text))
 }
 
 /// Returns the way to compute by the library's number.
 #[track_caller]
-fn computed(full: u32, wanted: Compute, input: DataType, output: DataType) -> Result<u32> {
+fn computed(
+    label: &'static str,
+    full: u32,
+    wanted: Compute,
+    input: DataType,
+    output: DataType,
+) -> Result<u32> {
     match (wanted, input, output) {
         (Compute::Full, ..) => Ok(full),
         (Compute::Tf32, DataType::F32 | DataType::C32, _) => Ok(compute::TF32),
         (Compute::F16, DataType::F16, DataType::F16) => Ok(compute::F16),
         _ => Err(refusal(
             ErrorKind::InvalidArgument,
-            "gemm",
+            label,
             format!(
                 "`Compute::{wanted:?}` is not for products of {input:?} in {output:?}; see `Compute` for what it takes"
             ),
@@ -205,7 +169,7 @@ fn on_cpu<A: cpu::Multiply<C, S>, C: Element, S: Number>(
 /// What decides, with the memory, what a library enqueues for a product. All matrices have contiguous columns, as the libraries
 /// want them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Call {
+pub(super) struct Call {
     /// What the library does with the inputs first.
     ops: [u32; 2],
     /// m, n and k.
@@ -238,20 +202,8 @@ fn on_library<A: Element, C: Element, S: Number>(
         conjugate::copy_unless(stream, label, library, &b, Order::RowMajor)?,
     );
     let (a, b) = (conjugate::choose(a, a_copy.as_ref())?, conjugate::choose(b, b_copy.as_ref())?);
-    let (a_place, b_place, c_place) = (a.place(), b.place(), c.place());
+    let call = Call::new(library, &a, &b, (c.place(), C::TYPE), compute);
     let mut c = c.into_memory();
-    let op = |place: Place, is_conjugated| {
-        library.api.settings().op(place.order == Order::RowMajor, is_conjugated)
-    };
-    let call = Call {
-        ops: [op(a_place, a.is_conjugated()), op(b_place, b.is_conjugated())],
-        size: [c_place.rows, c_place.columns, a_place.columns],
-        leading: [a_place, b_place, c_place].map(|place| place.leading.max(1)),
-        stride: [a_place, b_place, c_place].map(|place| place.matrix_step()),
-        batch: c_place.batch,
-        types: [A::TYPE, C::TYPE],
-        compute,
-    };
     let scalars = Scalars::new(stream, [options.alpha, options.beta])?;
     let scalars = if compute == compute::F16 { scalars.in_f16()? } else { scalars };
     let (a, b) = (a.memory(), b.memory());
@@ -269,6 +221,72 @@ fn on_library<A: Element, C: Element, S: Number>(
 }
 
 impl Call {
+    pub(super) fn new<A: Element>(
+        library: &Library,
+        a: &MatrixView<'_, A>,
+        b: &MatrixView<'_, A>,
+        (c, output): (Place, DataType),
+        compute: u32,
+    ) -> Self {
+        let op = |matrix: &MatrixView<'_, A>| {
+            library.api.settings().op(matrix.order() == Order::RowMajor, matrix.is_conjugated())
+        };
+        let places = [a.place(), b.place(), c];
+        Self {
+            ops: [op(a), op(b)],
+            size: [c.rows, c.columns, a.columns()],
+            leading: places.map(|place| place.leading.max(1)),
+            stride: places.map(|place| place.matrix_step()),
+            batch: c.batch,
+            types: [A::TYPE, output],
+            compute,
+        }
+    }
+
+    /// Calls the library for matrices anywhere in memory.
+    ///
+    /// # Safety
+    /// As for [`make`](Self::make), with arrays of addresses on the device. All numbers fit C's `int`.
+    pub(super) unsafe fn make_each(
+        &self,
+        library: &Library,
+        handle: *mut c_void,
+        [a, b, c]: [Address; 3],
+        [alpha, beta]: [*const c_void; 2],
+    ) -> Result<()> {
+        let (api, settings) = (library.api, library.api.settings());
+        let [op_a, op_b] = self.ops;
+        let [input, output] = self.types.map(|number| number as u32);
+        let [m, n, k] = self.size.map(|size| size as c_int);
+        let [la, lb, lc] = self.leading.map(|leading| leading as c_int);
+        let (compute, default) = (api.compute(self.compute), settings.default);
+        // SAFETY: by this function's contract; scalars of the host are read before the call returns.
+        unsafe {
+            api.gemm_each(
+                handle,
+                op_a,
+                op_b,
+                m,
+                n,
+                k,
+                alpha,
+                a.read(),
+                input,
+                la,
+                b.read(),
+                input,
+                lb,
+                beta,
+                c.read(),
+                output,
+                lc,
+                self.batch as c_int,
+                compute,
+                default,
+            )
+        }
+    }
+
     /// Calls the library.
     ///
     /// # Safety
@@ -339,7 +357,7 @@ impl Call {
 const UNIT: usize = 32;
 
 /// Returns true if the library refuses such a product where its matrices are.
-fn needs_padding<A: Element, C: Element>(
+pub(super) fn needs_padding<A: Element, C: Element>(
     library: &Library,
     a: &MatrixView<'_, A>,
     b: &MatrixView<'_, A>,

@@ -13,7 +13,7 @@ use super::lt::Lt;
 use super::typed::Typed;
 use crate::call::{Address, not_prepared};
 use crate::library::{CUBLAS, HIPBLAS, Opened, VendorLibrary, version_in};
-use crate::table::{Vendor, vendor_functions};
+use crate::table::{Names, Vendor, vendor_functions};
 use crate::workspace::Workspace;
 
 pub(super) type Handle = *mut c_void;
@@ -27,13 +27,13 @@ vendor_functions! {
         destroy: cublasDestroy_v2 | hipblasDestroy(handle: Handle);
         set_stream: cublasSetStream_v2 | hipblasSetStream(handle: Handle, stream: *mut c_void);
         set_pointer_mode: cublasSetPointerMode_v2 | hipblasSetPointerMode(handle: Handle, mode: u32);
-        gemm: cublasGemmEx | hipblasGemmEx_v2 or hipblasGemmEx(
+        gemm: cublasGemmEx | hipblasGemmEx formerly hipblasGemmEx_v2(
             handle: Handle, op_a: u32, op_b: u32, m: c_int, n: c_int, k: c_int,
             alpha: *const c_void, a: *const c_void, a_type: u32, a_leading: c_int,
             b: *const c_void, b_type: u32, b_leading: c_int,
             beta: *const c_void, c: *mut c_void, c_type: u32, c_leading: c_int, compute: u32, algorithm: u32,
         );
-        gemm_batched: cublasGemmStridedBatchedEx | hipblasGemmStridedBatchedEx_v2 or hipblasGemmStridedBatchedEx(
+        gemm_batched: cublasGemmStridedBatchedEx | hipblasGemmStridedBatchedEx formerly hipblasGemmStridedBatchedEx_v2(
             handle: Handle, op_a: u32, op_b: u32, m: c_int, n: c_int, k: c_int,
             alpha: *const c_void, a: *const c_void, a_type: u32, a_leading: c_int, a_stride: c_longlong,
             b: *const c_void, b_type: u32, b_leading: c_int, b_stride: c_longlong,
@@ -42,12 +42,19 @@ vendor_functions! {
         );
     }
     optional {
+        gemm_each: cublasGemmBatchedEx | hipblasGemmBatchedEx formerly hipblasGemmBatchedEx_v2(
+            handle: Handle, op_a: u32, op_b: u32, m: c_int, n: c_int, k: c_int,
+            alpha: *const c_void, a: *const *const c_void, a_type: u32, a_leading: c_int,
+            b: *const *const c_void, b_type: u32, b_leading: c_int,
+            beta: *const c_void, c: *const *mut c_void, c_type: u32, c_leading: c_int,
+            batch: c_int, compute: u32, algorithm: u32,
+        );
         // Older versions of hipBLAS lack it and allocate workspace themselves.
         set_workspace: cublasSetWorkspace_v2 | hipblasSetWorkspace(
             handle: Handle, memory: *mut c_void, bytes: usize
         );
         gemm_batched_64: cublasGemmStridedBatchedEx_64
-            | hipblasGemmStridedBatchedEx_v2_64 or hipblasGemmStridedBatchedEx_64(
+            | hipblasGemmStridedBatchedEx_64 formerly hipblasGemmStridedBatchedEx_v2_64(
             handle: Handle, op_a: u32, op_b: u32, m: i64, n: i64, k: i64,
             alpha: *const c_void, a: *const c_void, a_type: u32, a_leading: i64, a_stride: c_longlong,
             b: *const c_void, b_type: u32, b_leading: i64, b_stride: c_longlong,
@@ -85,7 +92,7 @@ pub(super) struct Settings {
 }
 
 /// The numbers of cuBLAS, and those of hipBLAS, which are rocBLAS's.
-const CUDA_SETTINGS: Settings = Settings {
+pub(super) const CUDA_SETTINGS: Settings = Settings {
     plain: 0,
     transposed: 1,
     conjugate_transposed: 2,
@@ -97,7 +104,7 @@ const CUDA_SETTINGS: Settings = Settings {
     right: 1,
     default: u32::MAX,
 };
-const HIP_SETTINGS: Settings = Settings {
+pub(super) const HIP_SETTINGS: Settings = Settings {
     plain: 111,
     transposed: 112,
     conjugate_transposed: 113,
@@ -132,13 +139,9 @@ impl Api {
 
     /// Returns what this library calls one of [`compute`]'s numbers.
     pub(super) fn compute(&self, compute: u32) -> u32 {
-        match (self.vendor, compute) {
-            (Vendor::Nvidia, compute) => compute,
-            (Vendor::Amd, compute::F16) => 0,
-            (Vendor::Amd, compute::F32) => 2,
-            (Vendor::Amd, compute::TF32) => 6,
-            (Vendor::Amd, compute::F64) => 7,
-            (Vendor::Amd, _) => 9,
+        match self.vendor {
+            Vendor::Nvidia => compute,
+            Vendor::Amd => hip_compute(compute),
         }
     }
 
@@ -155,26 +158,18 @@ impl Api {
 
     fn open(vendor: Vendor, names: &VendorLibrary) -> Result<(Self, [Typed; 4])> {
         let Opened { library, name } = names.open()?;
-        // SAFETY: it was opened as the vendor's BLAS, and is never closed.
-        let (api, missing) = unsafe { Self::load(&library, vendor) };
         let unusable = |what: String| {
             let message = format!("{name} cannot be used as {}: {what}; {}", names.name, names.install);
             Error::new(ErrorKind::DriverUnusable, message)
         };
+        let spelling = match vendor {
+            Vendor::Nvidia => Names::Current,
+            Vendor::Amd => hip_names(&library).map_err(unusable)?,
+        };
+        // SAFETY: it was opened as the vendor's BLAS, and is never closed.
+        let (api, missing) = unsafe { Self::load(&library, vendor, spelling) };
         if !missing.is_empty() {
             return Err(unusable(format!("it lacks {}", list_missing(&missing))));
-        }
-        // hipBLAS 1 has a function of this name too, but numbers the types of elements differently.
-        // SAFETY: we do not call it.
-        let is_second = unsafe { symbol::<*const c_void>(&library, "hipblasGemmEx_v2") }.is_some();
-        if vendor == Vendor::Amd && !is_second {
-            let file = api.gemm.and_then(|function| file_of(function as usize));
-            let version = file.as_deref().and_then(version_in);
-            match version.and_then(|version| version.split('.').next()?.parse::<u32>().ok()) {
-                Some(3..) => (),
-                Some(old) => return Err(unusable(format!("it has version {old}"))),
-                None => return Err(unusable("its file's name does not tell the version".to_owned())),
-            }
         }
         // SAFETY: as above.
         Ok((api, unsafe { Typed::load(&library, vendor) }))
@@ -184,6 +179,36 @@ impl Api {
     #[cold]
     fn failure(&self, function: &'static str, status: Option<u32>) -> Error {
         failure(self.vendor, function, status, status.and_then(|status| self.words(status)))
+    }
+}
+
+/// Returns what hipBLAS calls one of [`compute`]'s numbers (`hipblasComputeType_t`). It has a number for TF32, and refuses it on AMD
+/// GPUs.
+pub(super) fn hip_compute(compute: u32) -> u32 {
+    match compute {
+        compute::F16 => 0,
+        compute::F32 | compute::TF32 => 2,
+        compute::F64 => 7,
+        _ => 9,
+    }
+}
+
+/// Returns how a hipBLAS spells the functions that we know, or what is wrong with it.
+///
+/// hipBLAS 3 numbers the types of elements as HIP does. hipBLAS 2 has functions for these numbers too, whose names end in `_v2`.
+/// There, and in hipBLAS 1, the names of today take other numbers.
+fn hip_names(library: &gpustream::hal::library::Library) -> std::result::Result<Names, String> {
+    // SAFETY: we do not call them.
+    let find = |name| unsafe { symbol::<*const c_void>(library, name) };
+    if find("hipblasGemmEx_v2").is_some() {
+        return Ok(Names::Former);
+    }
+    let file = find("hipblasGemmEx").and_then(|function| file_of(function as usize));
+    let version = file.as_deref().and_then(version_in);
+    match version.and_then(|version| version.split('.').next()?.parse::<u32>().ok()) {
+        Some(3..) => Ok(Names::Current),
+        Some(old) => Err(format!("it has version {old}")),
+        None => Err("its file's name does not tell the version".to_owned()),
     }
 }
 
@@ -289,9 +314,7 @@ impl Library {
         };
         // From here on, dropping it destroys the handle.
         let mut library = Self { api, typed, lt: None, handle: Mutex::new(state), workspace };
-        if vendor == Vendor::Nvidia {
-            library.lt = Lt::open(device)?;
-        }
+        library.lt = Lt::open(device, vendor)?;
         Ok(library)
     }
 
@@ -392,5 +415,111 @@ mod tests {
             (DataType::C64, Type::CUDA_C_64F),
         ];
         assert!(types.into_iter().all(|(ours, theirs)| ours as u32 == theirs as u32));
+    }
+
+    #[test]
+    fn numbers_are_those_of_hipblas() {
+        use crate::hip_bindings::{
+            hipDataType as Type, hipblasComputeType_t as ComputeType, hipblasDiagType_t as Diagonal,
+            hipblasFillMode_t as Fill, hipblasGemmAlgo_t as Algorithm, hipblasOperation_t as Operation,
+            hipblasPointerMode_t as Mode, hipblasSideMode_t as Side, hipblasStatus_t as Status,
+        };
+        assert_eq!(HIP_SETTINGS.plain, Operation::HIPBLAS_OP_N as u32);
+        assert_eq!(HIP_SETTINGS.transposed, Operation::HIPBLAS_OP_T as u32);
+        assert_eq!(HIP_SETTINGS.conjugate_transposed, Operation::HIPBLAS_OP_C as u32);
+        assert_eq!(HIP_SETTINGS.upper, Fill::HIPBLAS_FILL_MODE_UPPER as u32);
+        assert_eq!(HIP_SETTINGS.lower, Fill::HIPBLAS_FILL_MODE_LOWER as u32);
+        assert_eq!(HIP_SETTINGS.stored, Diagonal::HIPBLAS_DIAG_NON_UNIT as u32);
+        assert_eq!(HIP_SETTINGS.unit, Diagonal::HIPBLAS_DIAG_UNIT as u32);
+        assert_eq!(HIP_SETTINGS.left, Side::HIPBLAS_SIDE_LEFT as u32);
+        assert_eq!(HIP_SETTINGS.right, Side::HIPBLAS_SIDE_RIGHT as u32);
+        assert_eq!(HIP_SETTINGS.default, Algorithm::HIPBLAS_GEMM_DEFAULT as u32);
+        let ways = [
+            (compute::F16, ComputeType::HIPBLAS_COMPUTE_16F),
+            (compute::F32, ComputeType::HIPBLAS_COMPUTE_32F),
+            (compute::F64, ComputeType::HIPBLAS_COMPUTE_64F),
+            (compute::I32, ComputeType::HIPBLAS_COMPUTE_32I),
+            (compute::TF32, ComputeType::HIPBLAS_COMPUTE_32F),
+        ];
+        assert!(ways.into_iter().all(|(ours, theirs)| hip_compute(ours) == theirs as u32));
+        assert_eq!(PointerMode::Host as u32, Mode::HIPBLAS_POINTER_MODE_HOST as u32);
+        assert_eq!(PointerMode::Device as u32, Mode::HIPBLAS_POINTER_MODE_DEVICE as u32);
+        assert_eq!(Status::HIPBLAS_STATUS_ALLOC_FAILED as u32, 2);
+        assert_eq!(Status::HIPBLAS_STATUS_INVALID_VALUE as u32, 3);
+        assert_eq!(Status::HIPBLAS_STATUS_NOT_SUPPORTED as u32, 7);
+        assert_eq!(Status::HIPBLAS_STATUS_ARCH_MISMATCH as u32, 8);
+        let types = [
+            (DataType::F32, Type::HIP_R_32F),
+            (DataType::F64, Type::HIP_R_64F),
+            (DataType::F16, Type::HIP_R_16F),
+            (DataType::Bf16, Type::HIP_R_16BF),
+            (DataType::I8, Type::HIP_R_8I),
+            (DataType::I32, Type::HIP_R_32I),
+            (DataType::C32, Type::HIP_C_32F),
+            (DataType::C64, Type::HIP_C_64F),
+        ];
+        assert!(types.into_iter().all(|(ours, theirs)| ours as u32 == theirs as u32));
+    }
+
+    #[cfg(unix)]
+    fn folder() -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("gpustream-hipblas-{}", std::process::id()))
+    }
+
+    /// Makes a hipBLAS of C functions that return a number, and opens it. Returns what our two functions return.
+    #[cfg(unix)]
+    fn found_in(file: &str, functions: &[(&str, u32)]) -> std::result::Result<[Option<u32>; 2], String> {
+        use std::fmt::Write as _;
+        use std::process::Command;
+
+        let folder = folder();
+        std::fs::create_dir_all(&folder).unwrap();
+        let (source, path) = (folder.join(format!("{file}.c")), folder.join(file));
+        let mut text = String::new();
+        for (name, number) in functions {
+            write!(text, "unsigned {name}(void) {{ return {number}; }}").unwrap();
+        }
+        std::fs::write(&source, text).unwrap();
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let status =
+            Command::new(compiler).args(["-shared", "-fPIC", "-o"]).args([&path, &source]).status().unwrap();
+        assert!(status.success());
+        // SAFETY: the library has no initialisers.
+        let library =
+            std::mem::ManuallyDrop::new(unsafe { gpustream::hal::library::Library::new(&path) }.unwrap());
+        // SAFETY: we never close it, and the functions take no arguments that they read.
+        let (api, _) = unsafe { Api::load(&library, Vendor::Amd, hip_names(&library)?) };
+        let (none, handle) = (ptr::null(), ptr::null_mut());
+        Ok([
+            // SAFETY: as above.
+            api.gemm.map(|gemm| unsafe {
+                gemm(handle, 0, 0, 0, 0, 0, none, none, 0, 0, none, 0, 0, none, handle, 0, 0, 0, 0)
+            }),
+            // SAFETY: as above.
+            api.gemm_batched_64.map(|gemm| unsafe {
+                gemm(
+                    handle, 0, 0, 0, 0, 0, none, none, 0, 0, 0, none, 0, 0, 0, none, handle, 0, 0, 0, 0, 0, 0,
+                )
+            }),
+        ])
+    }
+
+    /// hipBLAS 1, 2 and 3 have functions of the same names. Only those of 3 number types as we do.
+    #[cfg(unix)]
+    #[test]
+    fn functions_are_chosen_by_the_version_of_hipblas() {
+        let plain = [("hipblasGemmEx", 1), ("hipblasGemmStridedBatchedEx_64", 2)];
+        let second = [("hipblasGemmEx_v2", 3), ("hipblasGemmStridedBatchedEx_v2_64", 4)];
+        let both = [plain, second].concat();
+        assert_eq!(found_in("libhipblas.so.3.0.70000", &plain), Ok([Some(1), Some(2)]));
+        assert_eq!(found_in("libhipblas.so.2.4.60400", &both), Ok([Some(3), Some(4)]));
+        // An early hipBLAS 2, and a copy of one whose name does not tell the version.
+        assert_eq!(found_in("libhipblas.so.2.0.60000", &both[..3]), Ok([Some(3), None]));
+        assert_eq!(found_in("libhipblas.so", &both), Ok([Some(3), Some(4)]));
+        let old = found_in("libhipblas.so.1.0.50600", &plain).unwrap_err();
+        assert_eq!(old, "it has version 1");
+        let unknown = found_in("libhipblas-copy.so", &plain).unwrap_err();
+        assert_eq!(unknown, "its file's name does not tell the version");
+        std::fs::remove_dir_all(folder()).unwrap();
     }
 }

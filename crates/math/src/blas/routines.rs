@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Plain, Result, Stream};
+use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Plain, Result, Stream, View};
 use smallvec::{SmallVec, smallvec};
 
 use super::call::{Scalars, check_scalars, enqueue, small};
@@ -108,17 +108,19 @@ fn at_mut<T: Plain>(view: &gpustream::ViewMut<'_, T>) -> *mut c_void {
     view.view().as_raw().0 as *mut c_void
 }
 
+/// Adds the product of a column and a row, whose elements may count conjugated.
 #[track_caller]
 pub(super) fn ger<T: Field>(
     stream: &Stream,
+    is_conjugated: bool,
     alpha: Scalar<'_, T>,
     x: VectorView<'_, T>,
     y: VectorView<'_, T>,
     a: MatrixViewMut<'_, T>,
 ) -> Result<()> {
-    const LABEL: &str = "ger";
-    check_single(LABEL, &[a.batch()])?;
-    check_scalars(LABEL, &[alpha])?;
+    let label = if is_conjugated { "gerc" } else { "ger" };
+    check_single(label, &[a.batch()])?;
+    check_scalars(label, &[alpha])?;
     if (a.rows(), a.columns()) != (x.len(), y.len()) {
         let text = format!(
             "a product of vectors of {} and {} elements, added to a matrix of {}×{}: give m and n for m×n",
@@ -127,19 +129,30 @@ pub(super) fn ger<T: Field>(
             a.rows(),
             a.columns()
         );
-        return Err(mismatch(LABEL, text));
+        return Err(mismatch(label, text));
     }
     if a.place().is_empty() {
         return Ok(());
     }
-    let Some(library) = Library::of(stream)? else {
+    // With contiguous rows, `x` and `y` change places below, and the libraries only conjugate the second one. Products can conjugate
+    // this one too, because a row is also a transposed column.
+    let is_product = is_conjugated && T::TYPE.is_complex() && a.place().order == Order::RowMajor;
+    let Some(library) = Library::of(stream)?.filter(|_| !is_product) else {
         let options = Gemm { alpha, beta: Scalar::Host(T::ONE), ..Gemm::new() };
-        return gemm::multiply_labelled(stream, LABEL, options, x.as_column()?, y.as_column()?.t(), a);
+        let (x, y) = (x.as_column()?, y.as_column()?);
+        return gemm::multiply_labelled(
+            stream,
+            label,
+            options,
+            x,
+            if is_conjugated { y.h() } else { y.t() },
+            a,
+        );
     };
     // If the rows are contiguous, the transposed matrix has contiguous columns, and x and y change places.
     let (x, y, a) = if a.place().order == Order::RowMajor { (y, x, a.t()) } else { (x, y, a) };
     let place = a.place();
-    let numbers = ints(LABEL, [place.rows, place.columns, place.leading, x.step(), y.step()])?;
+    let numbers = ints(label, [place.rows, place.columns, place.leading, x.step(), y.step()])?;
     let [m, n, leading, x_step, y_step] = numbers;
     let scalars = Scalars::new(stream, [alpha])?;
     let (x, y, mut a) = (x.memory(), y.memory(), a.into_memory());
@@ -148,8 +161,12 @@ pub(super) fn ger<T: Field>(
     let typed = typed::<T>(&library);
     // SAFETY: the call reads `x`, `y` and the scalar, writes `a`, and depends on nothing but `numbers` and that.
     unsafe {
-        enqueue(stream, LABEL, &library, &scalars, (T::PLACE, numbers), memory, |handle, [alpha, _]| {
-            typed.ger(handle, m, n, alpha, left, x_step, right, y_step, to, leading)
+        enqueue(stream, label, &library, &scalars, (T::PLACE, numbers), memory, |handle, [alpha, _]| {
+            if is_conjugated {
+                typed.gerc(handle, m, n, alpha, left, x_step, right, y_step, to, leading)
+            } else {
+                typed.ger(handle, m, n, alpha, left, x_step, right, y_step, to, leading)
+            }
         })
     }
 }
@@ -163,27 +180,18 @@ pub(super) fn syrk<T: Field>(
     c: MatrixViewMut<'_, T>,
 ) -> Result<()> {
     const LABEL: &str = "syrk";
-    check_single(LABEL, &[a.batch(), c.batch()])?;
     if a.is_conjugated() {
-        let text = "a conjugated matrix, and this routine multiplies by the transpose without conjugating; call `gemm` with `a` and \
-                    `a.h()`";
+        let text = "a conjugated matrix, and this routine multiplies by the transpose without conjugating; call `herk`, which \
+                    conjugates one of them";
         return Err(refusal(ErrorKind::Unsupported, LABEL, text.to_owned()));
     }
+    check_square(LABEL, a.place(), c.place())?;
     check_scalars(LABEL, &[alpha, beta])?;
-    if (c.rows(), c.columns()) != (a.rows(), a.rows()) {
-        let (n, k) = (a.rows(), a.columns());
-        let text = format!(
-            "a product of {n}×{k} and its transpose in a matrix of {}×{}: give n×k for n×n",
-            c.rows(),
-            c.columns()
-        );
-        return Err(mismatch(LABEL, text));
-    }
     if c.place().is_empty() {
         return Ok(());
     }
     let Some(library) = Library::of(stream)? else {
-        return cpu_routines::syrk(stream, LABEL, [alpha, beta], a, triangle, c);
+        return cpu_routines::syrk(stream, LABEL, false, [alpha, beta], |scalar| scalar, a, triangle, c);
     };
     let (from, place) = (a.place(), c.place());
     let numbers = ints(LABEL, [from.rows, from.columns, from.leading.max(1), place.leading])?;
@@ -209,6 +217,76 @@ pub(super) fn syrk<T: Field>(
                 typed.syrk(handle, part, op, n, k, alpha, from, a_leading, beta, to, c_leading)
             },
         )
+    }
+}
+
+/// Checks the shapes of a product with its own transpose.
+#[track_caller]
+fn check_square(label: &'static str, a: Place, c: Place) -> Result<()> {
+    check_single(label, &[a.batch, c.batch])?;
+    if (c.rows, c.columns) == (a.rows, a.rows) {
+        return Ok(());
+    }
+    let text = format!(
+        "a product of {}×{} and its transpose in a matrix of {}×{}: give n×k for n×n",
+        a.rows, a.columns, c.rows, c.columns
+    );
+    Err(mismatch(label, text))
+}
+
+#[track_caller]
+pub(super) fn herk<T: Field>(
+    stream: &Stream,
+    [alpha, beta]: [Scalar<'_, T::Real>; 2],
+    a: MatrixView<'_, T>,
+    triangle: Triangle,
+    c: MatrixViewMut<'_, T>,
+) -> Result<()> {
+    const LABEL: &str = "herk";
+    check_square(LABEL, a.place(), c.place())?;
+    check_scalars(LABEL, &[alpha, beta])?;
+    if c.place().is_empty() {
+        return Ok(());
+    }
+    let Some(library) = Library::of(stream)? else {
+        return cpu_routines::syrk(
+            stream,
+            LABEL,
+            T::TYPE.is_complex(),
+            [alpha, beta],
+            |scalar| T::ONE.times(scalar),
+            a,
+            triangle,
+            c,
+        );
+    };
+    let (settings, place) = (library.api.settings(), c.place());
+    // The library conjugates the second factor. If the rows of `c` are contiguous, it sees the transpose of `c`, which is its
+    // conjugate. It has the right factors if `a` has the order of `c`, or the other one and is conjugated. Otherwise we give it a
+    // transposed copy.
+    let is_right = !T::TYPE.is_complex() || (a.order() == place.order) != a.is_conjugated();
+    let copy = if is_right {
+        None
+    } else {
+        Some(conjugate::transposed_copy(stream, LABEL, &library, &a, settings.transposed)?)
+    };
+    let a = conjugate::choose(a, copy.as_ref())?;
+    let from = a.place();
+    let numbers = ints(LABEL, [from.rows, from.columns, from.leading.max(1), place.leading])?;
+    let [n, k, a_leading, c_leading] = numbers;
+    let op = settings.op(from.order == Order::RowMajor, T::TYPE.is_complex());
+    let part = triangle.in_columns(place).setting(&library);
+    let scalars = Scalars::new(stream, [alpha, beta])?;
+    let (a, mut c) = (a.memory(), c.into_memory());
+    let (from, to) = (at(&a), at_mut(&c));
+    let memory = smallvec![Arg::read(&a), Arg::write(&mut c)];
+    let typed = typed::<T>(&library);
+    let description = (T::PLACE, op, part, numbers);
+    // SAFETY: the call reads `a` and the scalars, writes `c`, and depends on nothing but the description and that.
+    unsafe {
+        enqueue(stream, LABEL, &library, &scalars, description, memory, |handle, [alpha, beta]| {
+            typed.herk(handle, part, op, n, k, alpha, from, a_leading, beta, to, c_leading)
+        })
     }
 }
 
@@ -349,6 +427,7 @@ pub(super) fn reduce<T: Field, R: Plain>(
             memory,
             |handle, _| match reduction {
                 Reduction::Dot => typed.dot(handle, n, first, x_step, second, y_step, to),
+                Reduction::ConjugatedDot => typed.dotc(handle, n, first, x_step, second, y_step, to),
                 Reduction::Norm => typed.nrm2(handle, n, first, x_step, to),
                 Reduction::Sum => typed.asum(handle, n, first, x_step, to),
                 Reduction::Largest => typed.iamax(handle, n, first, x_step, to),
@@ -427,6 +506,35 @@ pub(super) fn rot<T: Field>(
             typed.rot(handle, n, first, x_step, second, y_step, cosine, sine)
         })
     }
+}
+
+#[track_caller]
+pub(super) fn rotg<T: Field<Real = T>>(stream: &Stream, [a, b]: [View<'_, T>; 2]) -> Result<Buffer<T>> {
+    const LABEL: &str = "rotg";
+    for view in [a, b] {
+        if view.len() != 1 {
+            let text = format!("a coordinate in a view of {} elements: give a view of one", view.len());
+            return Err(mismatch(LABEL, text));
+        }
+    }
+    let mut rotation = stream.alloc::<T>(4)?;
+    let Some(library) = Library::of(stream)? else {
+        return cpu_routines::rotg(stream, LABEL, [a, b], rotation);
+    };
+    stream.copy(&a, &mut rotation.slice_mut(..1)?)?;
+    stream.copy(&b, &mut rotation.slice_mut(1..2)?)?;
+    let first = at_mut(&rotation.slice_mut(..)?);
+    let scalars = Scalars::<T>::of_result();
+    let memory = smallvec![Arg::write(&mut rotation)];
+    let typed = typed::<T>(&library);
+    // SAFETY: the call reads and writes the four numbers, and depends on nothing but that.
+    unsafe {
+        enqueue(stream, LABEL, &library, &scalars, T::PLACE, memory, |handle, _| {
+            let [r, z, cosine, sine] = [0, 1, 2, 3].map(|at| first.cast::<T>().add(at).cast());
+            typed.rotg(handle, r, z, cosine, sine)
+        })?;
+    }
+    Ok(rotation)
 }
 
 #[track_caller]

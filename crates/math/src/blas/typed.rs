@@ -74,6 +74,15 @@ macro_rules! typed_functions {
             use cudarc::cublas::sys as bindings;
             $( prove! { [$($cuda)*] ($($arg: $ty),*) } )*
         }
+
+        /// Compares HIP's prototypes with AMD's.
+        #[cfg(test)]
+        mod hip_prototypes {
+            use super::{Handle, In, Out, c_int};
+            use crate::hip_bindings as bindings;
+            use crate::table::proof::pass;
+            $( prove! { [$($hip)*] ($($arg: $ty),*) } )*
+        }
     };
 }
 
@@ -97,6 +106,10 @@ typed_functions! {
         [hipblasSger hipblasDger hipblasCgeru hipblasZgeru](
         m: c_int, n: c_int, alpha: In, x: In, x_step: c_int, y: In, y_step: c_int, a: Out, a_leading: c_int,
     );
+    gerc: [cublasSger_v2 cublasDger_v2 cublasCgerc_v2 cublasZgerc_v2]
+        [hipblasSger hipblasDger hipblasCgerc hipblasZgerc](
+        m: c_int, n: c_int, alpha: In, x: In, x_step: c_int, y: In, y_step: c_int, a: Out, a_leading: c_int,
+    );
     geam: [cublasSgeam cublasDgeam cublasCgeam cublasZgeam]
         [hipblasSgeam hipblasDgeam hipblasCgeam hipblasZgeam](
         op_a: u32, op_b: u32, m: c_int, n: c_int, alpha: In, a: In, a_leading: c_int, beta: In, b: In, b_leading: c_int,
@@ -104,6 +117,10 @@ typed_functions! {
     );
     syrk: [cublasSsyrk_v2 cublasDsyrk_v2 cublasCsyrk_v2 cublasZsyrk_v2]
         [hipblasSsyrk hipblasDsyrk hipblasCsyrk hipblasZsyrk](
+        triangle: u32, op: u32, n: c_int, k: c_int, alpha: In, a: In, a_leading: c_int, beta: In, c: Out, c_leading: c_int,
+    );
+    herk: [cublasSsyrk_v2 cublasDsyrk_v2 cublasCherk_v2 cublasZherk_v2]
+        [hipblasSsyrk hipblasDsyrk hipblasCherk hipblasZherk](
         triangle: u32, op: u32, n: c_int, k: c_int, alpha: In, a: In, a_leading: c_int, beta: In, c: Out, c_leading: c_int,
     );
     trsm: [cublasStrsm_v2 cublasDtrsm_v2 cublasCtrsm_v2 cublasZtrsm_v2]
@@ -120,6 +137,10 @@ typed_functions! {
         [hipblasSdot hipblasDdot hipblasCdotu hipblasZdotu](
         n: c_int, x: In, x_step: c_int, y: In, y_step: c_int, result: Out,
     );
+    dotc: [cublasSdot_v2 cublasDdot_v2 cublasCdotc_v2 cublasZdotc_v2]
+        [hipblasSdot hipblasDdot hipblasCdotc hipblasZdotc](
+        n: c_int, x: In, x_step: c_int, y: In, y_step: c_int, result: Out,
+    );
     nrm2: [cublasSnrm2_v2 cublasDnrm2_v2 cublasScnrm2_v2 cublasDznrm2_v2]
         [hipblasSnrm2 hipblasDnrm2 hipblasScnrm2 hipblasDznrm2](n: c_int, x: In, x_step: c_int, result: Out);
     asum: [cublasSasum_v2 cublasDasum_v2 cublasScasum_v2 cublasDzasum_v2]
@@ -134,6 +155,8 @@ typed_functions! {
         [hipblasSrot hipblasDrot hipblasCsrot hipblasZdrot](
         n: c_int, x: Out, x_step: c_int, y: Out, y_step: c_int, cosine: In, sine: In,
     );
+    rotg: [cublasSrotg_v2 cublasDrotg_v2 cublasCrotg_v2 cublasZrotg_v2]
+        [hipblasSrotg hipblasDrotg hipblasCrotg hipblasZrotg](a: Out, b: Out, cosine: Out, sine: Out);
     scal: [cublasSscal_v2 cublasDscal_v2 cublasCscal_v2 cublasZscal_v2]
         [hipblasSscal hipblasDscal hipblasCscal hipblasZscal](n: c_int, alpha: In, x: Out, x_step: c_int);
 }

@@ -7,7 +7,7 @@ use gpustream::hal::driver::list_missing;
 use gpustream::{Device, Error, ErrorKind, Result};
 
 use crate::library::{CUFFT, HIPFFT, Opened, VendorLibrary};
-use crate::table::{Vendor, vendor_functions};
+use crate::table::{Names, Vendor, vendor_functions};
 
 /// The handle of a plan of cuFFT.
 pub(super) type CudaHandle = c_int;
@@ -16,7 +16,7 @@ pub(super) type HipHandle = *mut c_void;
 
 vendor_functions! {
     /// The functions of one FFT library.
-    Api<Handle = c_int>, cudarc: [cudarc::cufft::sys];
+    Api<Handle = c_int | *mut c_void>, cudarc: [cudarc::cufft::sys];
     text "" | "";
     required {
         create: cufftCreate | hipfftCreate(handle: *mut Handle);
@@ -70,7 +70,7 @@ pub(super) fn amd() -> Result<&'static Api<HipHandle>> {
 fn open<Handle: Copy>(vendor: Vendor, names: &VendorLibrary) -> Result<Api<Handle>> {
     let Opened { library, name } = names.open()?;
     // SAFETY: it was opened as the vendor's FFT library, and is never closed.
-    let (api, missing) = unsafe { Api::load(&library, vendor) };
+    let (api, missing) = unsafe { Api::load(&library, vendor, Names::Current) };
     if missing.is_empty() {
         return Ok(api);
     }

@@ -17,11 +17,9 @@ use super::shape::Side;
 use super::transform::{Kind, Transform};
 use super::{Direction, Real};
 use crate::call::Address;
+use crate::recent::Recent;
 use crate::table::Vendor;
 use crate::workspace::Workspace;
-
-/// How many plans a device keeps.
-const KEPT: usize = 64;
 
 /// What a plan depends on. A plan for complex numbers serves both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +61,12 @@ pub(super) struct Plan {
     work_bytes: usize,
 }
 
-/// A device's plans, the last used one first.
+/// A device's plans.
 struct Plans {
     /// This handle of the device does not keep the plans, so that they go with the program's last handle.
     device: Device,
     small: Arc<Workspace>,
-    list: Mutex<Vec<(PlanKind, Arc<Plan>)>>,
+    last: Recent<PlanKind, Arc<Plan>>,
 }
 
 impl Plan {
@@ -80,10 +78,10 @@ impl Plan {
     pub(super) fn of(stream: &Stream, vendor: Vendor, kind: PlanKind) -> Result<Arc<Self>> {
         let make = |device: &Device| {
             let small = Arc::new(Workspace::new(device, SMALL)?);
-            Ok(Plans { device: device.clone(), small, list: Mutex::default() })
+            Ok(Plans { device: device.clone(), small, last: Recent::default() })
         };
         let plans = stream.device().extension(make)?;
-        if let Some(plan) = plans.find(&kind) {
+        if let Some(plan) = plans.last.find(&kind) {
             return Ok(plan);
         }
         if stream.is_recorded() {
@@ -94,7 +92,7 @@ impl Plan {
             ));
         }
         let plan = Arc::new(Self::new(&plans, vendor, &kind)?);
-        plans.add(kind, &plan);
+        plans.last.add(kind, plan.clone());
         Ok(plan)
     }
 
@@ -150,25 +148,6 @@ impl Plan {
     ) -> Result<()> {
         // SAFETY: passed on to the caller.
         unsafe { self.handle.run(stream, work, direction, from, to) }
-    }
-}
-
-impl Plans {
-    fn find(&self, kind: &PlanKind) -> Option<Arc<Plan>> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = list.iter().position(|(known, _)| known == kind)?;
-        list[..=at].rotate_right(1);
-        list.first().map(|(_, plan)| plan.clone())
-    }
-
-    fn add(&self, kind: PlanKind, plan: &Arc<Plan>) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.insert(0, (kind, plan.clone()));
-        let kept = list.len().min(KEPT);
-        let forgotten = list.split_off(kept);
-        drop(list);
-        // Dropping memory calls the library, so nothing is locked.
-        drop(forgotten);
     }
 }
 
@@ -296,10 +275,11 @@ impl<Handle: Copy> Drop for PlanHandle<Handle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hip_bindings::hipfftType_t as HipType;
     use cudarc::cufft::sys::cufftType as Type;
 
     #[test]
-    fn numbers_are_those_of_cufft() {
+    fn numbers_are_those_of_cufft_and_hipfft() {
         let shape = super::super::FftShape::new_1d(4);
         let number = |kind: Kind, is_double: bool| {
             let [input, output] = shape.sides(kind.halves()).unwrap();
@@ -311,11 +291,16 @@ mod tests {
             }
         };
         let complex = Kind::Complex(Direction::Forward);
-        assert_eq!(number(complex, false), Type::CUFFT_C2C as u32);
-        assert_eq!(number(complex, true), Type::CUFFT_Z2Z as u32);
-        assert_eq!(number(Kind::ToHalf, false), Type::CUFFT_R2C as u32);
-        assert_eq!(number(Kind::ToHalf, true), Type::CUFFT_D2Z as u32);
-        assert_eq!(number(Kind::FromHalf, false), Type::CUFFT_C2R as u32);
-        assert_eq!(number(Kind::FromHalf, true), Type::CUFFT_Z2D as u32);
+        let all = [
+            (number(complex, false), Type::CUFFT_C2C, HipType::HIPFFT_C2C),
+            (number(complex, true), Type::CUFFT_Z2Z, HipType::HIPFFT_Z2Z),
+            (number(Kind::ToHalf, false), Type::CUFFT_R2C, HipType::HIPFFT_R2C),
+            (number(Kind::ToHalf, true), Type::CUFFT_D2Z, HipType::HIPFFT_D2Z),
+            (number(Kind::FromHalf, false), Type::CUFFT_C2R, HipType::HIPFFT_C2R),
+            (number(Kind::FromHalf, true), Type::CUFFT_Z2D, HipType::HIPFFT_Z2D),
+        ];
+        for (ours, cuda, hip) in all {
+            assert_eq!((ours, ours), (cuda as u32, hip as u32));
+        }
     }
 }
