@@ -74,7 +74,7 @@ struct Strips {
         if (width < threads_in_block() && width != 0) {
             const u32 rows = threads_in_block() / (u32)width, row = thread_in_block() / (u32)width;
             first_column -= row * width;
-            // The threads behind the last whole row have nothing to do.
+            // The threads after the last whole row have nothing to do.
             at = row < rows ? at * rows + row : strips;
             step *= rows;
         }
