@@ -7,6 +7,8 @@ fn main() {
         ("CONVERT", "convert.cu"),
         ("ELEMENTWISE", "elementwise.cu"),
         ("GEMM", "gemm.cu"),
+        ("GEMM", "gemm_shares.cu"),
+        ("GEMM", "gemm_strided.cu"),
         ("HISTOGRAM", "histogram.cu"),
         ("MATRIX", "matrix.cu"),
         ("REDUCE", "reduce.cu"),

@@ -1,51 +1,12 @@
-// Products of matrices, c = f(alpha a b + beta c + bias), in strided batches of any shape and order of storage.
+// Products of matrices of 16-bit floats, c = f(alpha a b + beta c + bias), in strided batches of any shape and order of storage.
 #define GS_SM_90A 1
-#include <gpustream/kernel.cuh>
+#include "gemm.cuh"
+
 #include <gpustream/async_copy.cuh>
 #include <gpustream/matrix_block.cuh>
 #include <gpustream/matrix_group.cuh>
 
-/// Where equal matrices are: element `e` of line `l` of matrix `i` is at `i * stride + l * leading + e`. Lines are rows or columns.
-struct Lines {
-    unsigned int lines, width;
-    size_t leading, stride;
-};
-
 namespace {
-
-// How blocks share the work: what a block multiplies, and in how many stages of tiles.
-//
-// Form 0 is for small matrices, because it gives more blocks, and for GPUs with little shared memory. On the CPU, where it only has
-// to be right, it is smaller still. Form 1 is for large matrices on NVIDIA: a warp that multiplies 64 by 64 loads half as many
-// factors per product as one that multiplies 32 by 32. On an H200, 4 stages are no faster than 3, and a depth of 32, tiles of 256
-// by 128, or two blocks with 128 by 128 on a multiprocessor are slower by up to 5 %.
-template <class T, int form, bool a_by_columns, bool b_by_columns>
-struct Form {
-    static constexpr int stages = 3, group = 8, depth = 64 / sizeof(T);
-    static constexpr bool whole = false;
-#if defined(GS_CPU)
-    typedef gs::BlockProduct<T, 32, 32, depth, 1, 1, a_by_columns, b_by_columns> Product;
-#else
-    typedef gs::BlockProduct<T, 64, 64, depth, 2, 2, a_by_columns, b_by_columns> Product;
-#endif
-};
-template <class T, bool a_by_columns, bool b_by_columns>
-struct Form<T, 1, a_by_columns, b_by_columns> {
-    static constexpr int stages = 3, group = 8, depth = 128 / sizeof(T);
-    static constexpr bool whole = true;
-    typedef gs::BlockProduct<T, 128, 256, depth, 2, 4, a_by_columns, b_by_columns> Product;
-};
-
-// A block's shared memory: the stages, and in the end the sums.
-template <class Form>
-union Room {
-    struct Stage {
-        typename Form::Product::TileA a;
-        typename Form::Product::TileB b;
-    };
-    Stage stages[Form::stages];
-    typename Form::Product::Sum sums[Form::Product::scratch];
-};
 
 // Copies one operand's tiles to shared memory, step after step. The depth runs along a tile's lines, or across them. If `whole`,
 // lines begin on boundaries of 16 bytes and have no part of a piece.
@@ -64,7 +25,7 @@ struct TileCopies {
     static GS_INLINE int parts() { return Tile::lines / apart(); }
 
     // The tile begins at line `first` of the matrix, or at column `first` of its lines if the depth runs across them.
-    GS_INLINE TileCopies(const Memory* matrix, const Lines& place, unsigned int first)
+    GS_INLINE TileCopies(const Memory* matrix, const Lines& place, unsigned int first, bool)
         : leading(place.leading), alignment((unsigned int)((size_t)matrix | place.leading * sizeof(Memory))) {
         const int thread = (int)gs::thread_in_block();
         line = thread / Tile::pieces;
@@ -117,117 +78,30 @@ private:
     };
 };
 
-constexpr unsigned int relu = 1, gelu = 2;
-
-// NaN stays NaN.
-template <class Sum>
-GS_INLINE Sum rectified(Sum x) {
-    return x < Sum(0) ? Sum(0) : x;
-}
-GS_INLINE float activated(float x, unsigned int activation) {
-    if (activation == gelu) return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-    return activation == relu ? rectified(x) : x;
-}
-
-// Scales and activates the sums, and stores them.
-template <class Out>
-struct Results {
-    Out* to;
-    const Out* bias;
-    Lines place;
-    float alpha, beta;
-    unsigned int activation;
-    bool is_aligned;
-
-    template <class Piece>
-    GS_INLINE void store(unsigned int row, unsigned int column, const Piece& sums) const {
-        if (row >= place.lines || column >= place.width) return;
-        Out* const first = to + row * place.leading + column;
-        const int count = (int)gs::smaller(place.width - column, Piece::size);
-        struct alignas(16) Whole {
-            Out at[Piece::size];
-        } whole;
-        const bool is_whole = is_aligned && count == Piece::size;
-        if (beta != 0) {
-            if (is_whole) {
-                whole = *reinterpret_cast<const Whole*>(first);
-            } else {
-                GS_UNROLL
-                for (int e = 0; e < Piece::size; ++e) whole.at[e] = first[e < count ? e : 0];
-            }
-        }
-        GS_UNROLL
-        for (int e = 0; e < Piece::size; ++e) {
-            float result = alpha * sums.at[e];
-            if (beta != 0) result += beta * gs::to_float(whole.at[e]);
-            if (bias) result += gs::to_float(bias[e < count ? column + e : column]);
-            whole.at[e] = gs::from_float<Out>(activated(result, activation));
-        }
-        if (is_whole) {
-            *reinterpret_cast<Whole*>(first) = whole;
-        } else {
-            GS_UNROLL
-            for (int e = 0; e < Piece::size; ++e) {
-                if (e < count) first[e] = whole.at[e];
-            }
-        }
-    }
+// How blocks share the work: what a block multiplies, and in how many stages of tiles.
+//
+// Form 0 is for small matrices, because it gives more blocks, and for GPUs with little shared memory. On the CPU, where it only has
+// to be right, it is smaller still. Form 1 is for large matrices on NVIDIA: a warp that multiplies 64 by 64 loads half as many
+// factors per product as one that multiplies 32 by 32. On an H200, 4 stages are no faster than 3, and a depth of 32, tiles of 256
+// by 128, or two blocks with 128 by 128 on a multiprocessor are slower by up to 5 %.
+template <class T, int form, bool a_by_columns, bool b_by_columns>
+struct Form {
+    static constexpr int stages = 3, group = 8, depth = 64 / sizeof(T);
+#if defined(GS_CPU)
+    typedef gs::BlockProduct<T, 32, 32, depth, 1, 1, a_by_columns, b_by_columns> Product;
+#else
+    typedef gs::BlockProduct<T, 64, 64, depth, 2, 2, a_by_columns, b_by_columns> Product;
+#endif
+    typedef TileCopies<Product, typename Product::TileA, a_by_columns, false> CopiesA;
+    typedef TileCopies<Product, typename Product::TileB, !b_by_columns, false> CopiesB;
 };
-
-// Blocks that run at the same time should need the same rows and columns, so that these come from the L2 cache. So tiles are
-// numbered in groups of a few rows: down first, then across, and then in the next group.
-struct TilePlace {
-    unsigned int row, column;
-    GS_INLINE TilePlace(size_t tile, unsigned int down, unsigned int across, unsigned int group) {
-        const unsigned int first = (unsigned int)(tile / (group * (size_t)across)) * group;
-        const unsigned int in_group = (unsigned int)(tile - first * (size_t)across);
-        const unsigned int rows = down - first < group ? down - first : group;
-        row = first + in_group % rows;
-        column = in_group / rows;
-    }
+template <class T, bool a_by_columns, bool b_by_columns>
+struct Form<T, 1, a_by_columns, b_by_columns> {
+    static constexpr int stages = 3, group = 8, depth = 128 / sizeof(T);
+    typedef gs::BlockProduct<T, 128, 256, depth, 2, 4, a_by_columns, b_by_columns> Product;
+    typedef TileCopies<Product, typename Product::TileA, a_by_columns, true> CopiesA;
+    typedef TileCopies<Product, typename Product::TileB, !b_by_columns, true> CopiesB;
 };
-
-template <class Form, class T, class Out, bool a_by_columns, bool b_by_columns>
-GS_INLINE void multiply(void* shared, const T* a, const T* b, const Results<Out>& results, const Lines& of_a, const Lines& of_b,
-                        unsigned int batch) {
-    typedef typename Form::Product Product;
-    // In a smaller block, parts of the tiles would have no thread, and in a larger one, threads no part.
-    if (gs::threads_in_block() != Product::threads()) return;
-    Room<Form>& room = *reinterpret_cast<Room<Form>*>(shared);
-    const unsigned int depth = a_by_columns ? of_a.lines : of_a.width;
-    const int steps = (int)((depth + Product::depth - 1) / Product::depth);
-    const unsigned int down = (results.place.lines + Product::rows - 1) / Product::rows;
-    const unsigned int across = (results.place.width + Product::columns - 1) / Product::columns;
-    const size_t in_matrix = (size_t)down * across;
-    GS_FOR_EACH_TILE(tile, in_matrix * batch) {
-        const size_t matrix = tile / in_matrix;
-        const TilePlace place(tile - matrix * in_matrix, down, across, Form::group);
-        const unsigned int row = place.row * Product::rows, column = place.column * Product::columns;
-        TileCopies<Product, typename Product::TileA, a_by_columns, Form::whole> copies_a(a + matrix * of_a.stride, of_a, row);
-        TileCopies<Product, typename Product::TileB, !b_by_columns, Form::whole> copies_b(b + matrix * of_b.stride, of_b, column);
-        const int parts_a = copies_a.parts(), parts = parts_a + copies_b.parts();
-        Product product;
-        product.template multiply_add<Form::stages>(steps, room.stages, parts, [&](typename Room<Form>::Stage& stage, int part) {
-            if (part < parts_a) {
-                copies_a.copy(stage.a, part);
-            } else {
-                copies_b.copy(stage.b, part - parts_a);
-            }
-            if (part == parts - 1) {
-                copies_a.advance();
-                copies_b.advance();
-            }
-        });
-        Results<Out> own = results;
-        own.to += matrix * own.place.stride;
-        own.is_aligned = ((size_t)own.to | own.place.leading * sizeof(Out)) % 16 == 0;
-        __syncthreads();
-        product.for_each_piece(room.sums, [&](int r, int c, const typename Product::Piece& sums) {
-            own.store(row + r, column + c, sums);
-        });
-        __syncthreads();
-    }
-}
 
 #if defined(GS_TENSOR_COPIES)
 // The same on Hopper: two groups of four warps multiply, and a warp copies tiles ahead, also those of the next product while the
@@ -293,7 +167,7 @@ struct Tensor {
         });
     }
 
-    GS_INLINE void multiply_all(const Results<T>& results) const {
+    GS_INLINE void multiply_all(const Results<T, float>& results) const {
         const bool speaks = gs::thread_in_block() % 128 == 0;  // for its group
         unsigned int now = 0, phase = 0;
         for_each_tile([&](unsigned int matrix, unsigned int row, unsigned int column) {
@@ -312,7 +186,7 @@ struct Tensor {
             }
             gs::wait_for_products<0>();
             if (steps > 0 && speaks) empty[before].arrive();
-            Results<T> own = results;
+            Results<T, float> own = results;
             own.to += matrix * own.place.stride;
             own.is_aligned = ((size_t)own.to | own.place.leading * sizeof(T)) % 16 == 0;
             product.for_each_piece([&](int r, int c, const typename Product::Piece& sums) { own.store(row + r, column + c, sums); });
@@ -321,7 +195,7 @@ struct Tensor {
 };
 
 template <class T, bool a_by_columns, bool b_by_columns>
-GS_INLINE void multiply_by_tensors(void* shared, unsigned char* maps, const T* a, const T* b, const Results<T>& results,
+GS_INLINE void multiply_by_tensors(void* shared, unsigned char* maps, const T* a, const T* b, const Results<T, float>& results,
                                    const Lines& of_a, const Lines& of_b, unsigned int batch) {
     typedef Tensor<T, a_by_columns, b_by_columns> Own;
     typedef typename Own::Product Product;
@@ -386,8 +260,8 @@ __global__ void __launch_bounds__(256) gemm(const T* __restrict__ a, const T* __
     // AMD's GPUs have less shared memory and the CPU fewer registers, and Hopper has the kernel below.
     if constexpr (form == 1) return;
 #endif
-    const Results<T> results{c, bias, of_c, alpha, beta, activation, false};
-    multiply<Chosen, T, T, a_by_columns != 0, b_by_columns != 0>(gs::shared_address(gemm_room), a, b, results, of_a, of_b, batch);
+    const Results<T, float> results{c, bias, of_c, alpha, beta, activation, false};
+    multiply<Chosen>(gs::shared_address(gemm_room), a, b, results, of_a, of_b, batch, a_by_columns != 0, b_by_columns == 0);
 }
 
 /// The same on Hopper, for matrices whose addresses and distances are multiples of 16 bytes, in blocks of 384 threads. A block has
@@ -408,7 +282,7 @@ __global__ void __launch_bounds__(384) gemm_by_tensors(const T* __restrict__ a, 
     extern __shared__ __align__(128) unsigned char gemm_room[];
     typedef Tensor<T, a_by_columns != 0, b_by_columns != 0> Chosen;
     if (room < Chosen::stages * sizeof(typename Chosen::Stage) + 1024 || gridDim.x > blocks || gs::threads_in_block() != 384) return;
-    const Results<T> results{c, bias, of_c, alpha, beta, activation, false};
+    const Results<T, float> results{c, bias, of_c, alpha, beta, activation, false};
     multiply_by_tensors<T, a_by_columns != 0, b_by_columns != 0>(gemm_room, maps, a, b, results, of_a, of_b, batch);
 #endif
 }

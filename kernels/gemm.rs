@@ -1,17 +1,14 @@
-//! Products of matrices on matrix cores, with what is usually done to the result in the same pass.
+//! Products of matrices, on matrix cores where the device has them, with what is usually done to the result in the same pass.
+
+mod forms;
 
 use std::fmt;
 
-use gpustream::hal::BackendName;
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, AsViewMut, Device, Launch, Plain, Result, Stream, View};
+use gpustream::{AsView, AsViewMut, Plain, Result, Stream, View};
 
-use crate::call::{mismatch, optional, unusable};
-
-mod bindings {
-    gpustream::include_kernels!("gemm");
-}
-use bindings::{HasGemm, HasGemmByTensors, Kernels, Lines};
+use self::forms::{Call, Launched, Storage};
+use crate::call::{mismatch, unusable};
 
 /// The largest number of rows, columns, or depth. The kernels count in 32 bits.
 const LARGEST: usize = 1_000_000_000;
@@ -51,7 +48,7 @@ impl Stored {
 
     /// Returns the kernel's numbers for matrices of this shape, and how many elements they span.
     #[track_caller]
-    fn place(self, name: &str, rows: usize, columns: usize, batch: usize) -> Result<(Lines, usize)> {
+    fn place(self, name: &str, rows: usize, columns: usize, batch: usize) -> Result<(Storage, usize)> {
         let (lines, width) = if self.by_columns { (columns, rows) } else { (rows, columns) };
         let leading = self.leading.unwrap_or(width);
         if leading < width {
@@ -73,7 +70,7 @@ impl Stored {
                 format!("{name} would have more than 2⁶⁴ elements: give smaller numbers"),
             ));
         };
-        Ok((Lines { lines: lines as u32, width: width as u32, leading, stride }, span))
+        Ok((Storage { lines: lines as u32, width: width as u32, leading, stride }, span))
     }
 }
 
@@ -92,26 +89,27 @@ pub enum Activation {
 
 /// Which product [`multiply_matrices`](MultiplyMatrices::multiply_matrices) computes: `c = f(alpha·a·b + beta·c + bias)`.
 #[derive(Clone)]
-pub struct Product<'a, T> {
+pub struct Product<'a, T: Multiply> {
     rows: usize,
     columns: usize,
     depth: usize,
     batch: usize,
     stored: [Stored; 3],
-    alpha: f32,
-    beta: f32,
-    bias: Option<View<'a, T>>,
+    alpha: T::Sum,
+    beta: T::Sum,
+    bias: Option<View<'a, T::Output>>,
     activation: Activation,
+    allows_tf32: bool,
 }
 
-impl<T> fmt::Debug for Product<'_, T> {
+impl<T: Multiply> fmt::Debug for Product<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rows, columns, depth, batch, .. } = self;
         write!(f, "Product({batch} of {rows}×{depth} by {depth}×{columns})")
     }
 }
 
-impl<'a, T: Plain> Product<'a, T> {
+impl<'a, T: Multiply> Product<'a, T> {
     /// Returns `c = a·b`: a has `rows` rows of `depth` elements, b has `depth` rows of `columns`, and c has `rows` rows of `columns`.
     #[must_use]
     pub fn new(rows: usize, columns: usize, depth: usize) -> Self {
@@ -121,10 +119,11 @@ impl<'a, T: Plain> Product<'a, T> {
             depth,
             batch: 1,
             stored: [Stored::rows(); 3],
-            alpha: 1.0,
-            beta: 0.0,
+            alpha: 1.into(),
+            beta: 0.into(),
             bias: None,
             activation: Activation::None,
+            allows_tf32: false,
         }
     }
 
@@ -158,21 +157,21 @@ impl<'a, T: Plain> Product<'a, T> {
 
     /// Sets the factor of a·b, which is 1 otherwise.
     #[must_use]
-    pub fn alpha(mut self, alpha: f32) -> Self {
+    pub fn alpha(mut self, alpha: T::Sum) -> Self {
         self.alpha = alpha;
         self
     }
 
     /// Sets the factor of c, which is 0 otherwise. With 0, c is not read, so it may hold anything, also NaN.
     #[must_use]
-    pub fn beta(mut self, beta: f32) -> Self {
+    pub fn beta(mut self, beta: T::Sum) -> Self {
         self.beta = beta;
         self
     }
 
     /// Adds an element of `bias` to each column of the result.
     #[must_use]
-    pub fn bias(mut self, bias: &'a (impl AsView<T> + ?Sized)) -> Self {
+    pub fn bias(mut self, bias: &'a (impl AsView<T::Output> + ?Sized)) -> Self {
         self.bias = Some(bias.view());
         self
     }
@@ -185,24 +184,50 @@ impl<'a, T: Plain> Product<'a, T> {
     }
 }
 
-/// Element types of products: `f16` and `bf16`. Sums are `f32`, and each result is rounded once.
-pub trait Multiply:
-    HasGemm<0, 0, 0>
-    + HasGemm<0, 0, 1>
-    + HasGemm<0, 1, 0>
-    + HasGemm<0, 1, 1>
-    + HasGemm<1, 0, 0>
-    + HasGemm<1, 0, 1>
-    + HasGemm<1, 1, 0>
-    + HasGemm<1, 1, 1>
-    + HasGemmByTensors<0, 0>
-    + HasGemmByTensors<0, 1>
-    + HasGemmByTensors<1, 0>
-    + HasGemmByTensors<1, 1>
-{
+impl Product<'_, f32> {
+    /// Allows matrix cores to round factors to ten bits of fraction: TF32, on NVIDIA GPUs from Ampere on. The error of a sum may then be
+    /// 2⁻¹⁰ of the sum of the products' absolute values, besides that of `f32`. Other devices, and small products, ignore this.
+    #[must_use]
+    pub fn allow_tf32(mut self) -> Self {
+        self.allows_tf32 = true;
+        self
+    }
 }
-impl Multiply for f16 {}
-impl Multiply for bf16 {}
+
+/// Element types of factors.
+///
+/// | factors | results | sums, alpha and beta | on matrix cores of |
+/// |---|---|---|---|
+/// | `f16`, `bf16` | the same, rounded once | `f32` | NVIDIA and AMD |
+/// | `i8` | `i32` | `i32`, which wrap around | NVIDIA and AMD |
+/// | `f64` | `f64` | `f64` | NVIDIA from Ampere on, gfx90a, gfx942 |
+/// | `f32` | `f32` | `f32` | [on request](Product::allow_tf32) |
+pub trait Multiply: Plain + Launched {
+    /// The elements of the result and of the bias.
+    type Output: Plain;
+    /// The type of the sums, of alpha and of beta.
+    type Sum: Plain + From<i8>;
+}
+impl Multiply for f16 {
+    type Output = Self;
+    type Sum = f32;
+}
+impl Multiply for bf16 {
+    type Output = Self;
+    type Sum = f32;
+}
+impl Multiply for i8 {
+    type Output = i32;
+    type Sum = i32;
+}
+impl Multiply for f32 {
+    type Output = Self;
+    type Sum = Self;
+}
+impl Multiply for f64 {
+    type Output = Self;
+    type Sum = Self;
+}
 
 /// Products of matrices, as a method of [`Stream`].
 ///
@@ -227,82 +252,28 @@ impl Multiply for bf16 {}
 pub trait MultiplyMatrices {
     /// Computes `c = f(alpha·a·b + beta·c + bias)`, as the [`Product`] says.
     ///
-    /// Works in stream order and does not block. On Hopper, it takes 256 bytes of temporary memory for each multiprocessor. Products
-    /// are summed in `f32`, in an order that depends only on the device, the shape and whether lines are multiples of 16 bytes. The
-    /// error of a sum of k products is at most about k·2⁻²⁴ of the sum of their absolute values (Higham, *Accuracy and Stability of
-    /// Numerical Algorithms*, 2002, section 3.1).
+    /// Works in stream order and does not block. Temporary memory: on Hopper, `f16` and `bf16` take 256 bytes for each multiprocessor.
+    /// On GPUs, `i8` takes copies of factors unless their lines run along the depth (a by rows, b by columns) on boundaries of 16 bytes,
+    /// and large products of `f64` and with TF32 do so too; large products of `f32` take copies unless a is stored by columns and b
+    /// by rows. The CPU takes 1.1 MiB for each worker, and twice that for `f64`.
+    ///
+    /// The order of the sums depends only on the device, the shape, and whether lines are multiples of 16 bytes. The error of a sum
+    /// of k products is at most about k·u of the sum of their absolute values, if u is 2⁻²⁴ for sums in `f32` and 2⁻⁵³ for sums in
+    /// `f64` (Higham, *Accuracy and Stability of Numerical Algorithms*, 2002, section 3.1).
     /// NaN and infinities are treated as in a plain loop.
     ///
     /// # Errors
     /// Returns [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if a matrix or the bias is too short,
     /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if matrices overlap themselves or have more than 10⁹ rows or columns,
-    /// and the errors of a launch.
+    /// or if the function is gelu and the elements are integers, and the errors of a launch.
     #[track_caller]
-    fn multiply_matrices<T: Multiply + Plain>(
+    fn multiply_matrices<T: Multiply>(
         &self,
         product: &Product<'_, T>,
         a: &(impl AsView<T> + ?Sized),
         b: &(impl AsView<T> + ?Sized),
-        c: &mut (impl AsViewMut<T> + ?Sized),
+        c: &mut (impl AsViewMut<T::Output> + ?Sized),
     ) -> Result<()>;
-}
-
-/// How a block works, as the kernels' `Form` says.
-struct Form {
-    rows: usize,
-    columns: usize,
-    warps: u32,
-    shared: u32,
-}
-const SMALL: Form = Form { rows: 64, columns: 64, warps: 4, shared: 24 << 10 };
-const SMALL_ON_CPU: Form = Form { rows: 32, columns: 32, warps: 1, ..SMALL };
-const LARGE: Form = Form { rows: 128, columns: 256, warps: 8, shared: 144 << 10 };
-/// Eight warps multiply, and a group of four copies. The tiles begin on a boundary of 1 KiB.
-const TENSORS: Form = Form { warps: 12, shared: 193 << 10, ..LARGE };
-/// What a block needs for the descriptions of a and b.
-const MAPS: usize = 256;
-
-/// The kernels of a device.
-struct Loaded {
-    kernels: Kernels,
-    /// True if they were compiled for Hopper. Otherwise `gemm_by_tensors` does nothing, and declares no shared memory.
-    has_tensors: bool,
-}
-
-impl Loaded {
-    fn load(device: &Device) -> Result<Self> {
-        let kernels = Kernels::load(device)?;
-        let by_tensors = kernels.module().kernel("gemm_by_tensors<gs::half, 0, 0>")?;
-        Ok(Self { has_tensors: by_tensors.info().static_shared > 0, kernels })
-    }
-}
-
-impl Form {
-    fn tiles(&self, rows: usize, columns: usize, batch: usize) -> usize {
-        (rows.div_ceil(self.rows) * columns.div_ceil(self.columns)).saturating_mul(batch)
-    }
-}
-
-/// Returns true if each line and each matrix is a whole number of 16-byte pieces.
-fn in_pieces<T: Plain>(matrix: &View<'_, T>, place: &Lines) -> bool {
-    let is_whole = |elements: usize| (elements * size_of::<T>()).is_multiple_of(16);
-    matrix.as_raw().0.is_multiple_of(16)
-        && is_whole(place.width as usize)
-        && is_whole(place.leading)
-        && is_whole(place.stride)
-}
-
-/// Returns true if a tensor map can describe these matrices: their addresses and distances are multiples of 16 bytes, and distances
-/// are below 2⁴⁰ bytes.
-fn suits_tensors<T: Plain>(matrix: &View<'_, T>, place: &Lines) -> bool {
-    let suits = |elements: usize| {
-        elements.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes.is_multiple_of(16) && bytes < 1 << 40)
-    };
-    matrix.as_raw().0.is_multiple_of(16)
-        && suits(place.leading)
-        && suits(place.stride)
-        && place.lines > 0
-        && place.width > 0
 }
 
 #[track_caller]
@@ -317,21 +288,25 @@ fn check_length(name: &str, has: usize, needs: usize) -> Result<()> {
 }
 
 impl MultiplyMatrices for Stream {
-    fn multiply_matrices<T: Multiply + Plain>(
+    fn multiply_matrices<T: Multiply>(
         &self,
         product: &Product<'_, T>,
         a: &(impl AsView<T> + ?Sized),
         b: &(impl AsView<T> + ?Sized),
-        c: &mut (impl AsViewMut<T> + ?Sized),
+        c: &mut (impl AsViewMut<T::Output> + ?Sized),
     ) -> Result<()> {
         let Product { rows, columns, depth, batch, .. } = *product;
-        let (a, b, mut c) = (a.view(), b.view(), c.view_mut());
+        let (a, b, c) = (a.view(), b.view(), c.view_mut());
         if [rows, columns, depth, batch].into_iter().any(|size| size > LARGEST) {
             let text = format!("{product:?}: give at most {LARGEST} rows, columns, depth and products");
             return Err(unusable("multiply_matrices", text));
         }
         if rows == 0 || columns == 0 || batch == 0 {
             return Ok(());
+        }
+        if size_of::<T>() == 1 && product.activation == Activation::Gelu {
+            let text = "gelu has no meaning for integers: use relu, or multiply floats";
+            return Err(unusable("multiply_matrices", text));
         }
         let [stored_a, stored_b, stored_c] = product.stored;
         if stored_c.by_columns {
@@ -355,71 +330,18 @@ impl MultiplyMatrices for Stream {
         if let Some(bias) = &product.bias {
             check_length("the bias", bias.len(), columns)?;
         }
-        let info = self.device().info();
-        let loaded = self.device().extension(Loaded::load)?;
-        let bias = optional(product.bias.as_ref());
-        let tiles = LARGE.tiles(rows, columns, batch);
-        let is_large = info.backend == BackendName::CUDA
-            && !loaded.has_tensors
-            && tiles >= info.multiprocessors as usize
-            && LARGE.shared <= info.limits.shared_memory_per_block_optin
-            && in_pieces(&a, &of_a)
-            && in_pieces(&b, &of_b);
-        // With fewer tiles, most multiprocessors would be idle. On an H200 the small tiles are faster at 1024, and slower at 2048.
-        let is_by_tensors = loaded.has_tensors
-            && tiles.saturating_mul(3) >= info.multiprocessors as usize
-            && TENSORS.shared <= info.limits.shared_memory_per_block_optin
-            && suits_tensors(&a, &of_a)
-            && suits_tensors(&b, &of_b);
-        let form = match is_large {
-            _ if is_by_tensors => TENSORS,
-            true => LARGE,
-            false if info.backend == BackendName::CPU => SMALL_ON_CPU,
-            false => SMALL,
-        };
-        // Blocks that get more than one tile take one after another. Those on Hopper copy the next one meanwhile.
-        let most = if is_by_tensors { info.multiprocessors as usize } else { 1 << 20 };
-        let blocks = form.tiles(rows, columns, batch).min(most) as u32;
-        let launch = Launch::exact([blocks, 1, 1], [form.warps * info.warp_size, 1, 1]).shared(form.shared);
-        macro_rules! launch {
-            ($kernel:ident, [$($choice:literal),*] $(, $more:expr)*) => {
-                loaded.kernels.$kernel::<T, $($choice),*>(
-                    self,
-                    &launch,
-                    &a,
-                    &b,
-                    &mut c,
-                    bias,
-                    of_a,
-                    of_b,
-                    of_c,
-                    batch as u32,
-                    product.alpha,
-                    product.beta,
-                    product.activation as u32,
-                    form.shared,
-                    $($more),*
-                )
-            };
-        }
-        if is_by_tensors {
-            let mut maps = self.alloc(MAPS * blocks as usize)?;
-            return match (stored_a.by_columns, stored_b.by_columns) {
-                (false, false) => launch!(gemm_by_tensors, [0, 0], &mut maps, blocks),
-                (false, true) => launch!(gemm_by_tensors, [0, 1], &mut maps, blocks),
-                (true, false) => launch!(gemm_by_tensors, [1, 0], &mut maps, blocks),
-                (true, true) => launch!(gemm_by_tensors, [1, 1], &mut maps, blocks),
-            };
-        }
-        match (is_large, stored_a.by_columns, stored_b.by_columns) {
-            (false, false, false) => launch!(gemm, [0, 0, 0]),
-            (false, false, true) => launch!(gemm, [0, 0, 1]),
-            (false, true, false) => launch!(gemm, [0, 1, 0]),
-            (false, true, true) => launch!(gemm, [0, 1, 1]),
-            (true, false, false) => launch!(gemm, [1, 0, 0]),
-            (true, false, true) => launch!(gemm, [1, 0, 1]),
-            (true, true, false) => launch!(gemm, [1, 1, 0]),
-            (true, true, true) => launch!(gemm, [1, 1, 1]),
-        }
+        T::launch(Call {
+            stream: self,
+            size: [rows, columns, batch],
+            a: (a, of_a),
+            b: (b, of_b),
+            c: (c, of_c),
+            by_columns: [stored_a.by_columns, stored_b.by_columns],
+            alpha: product.alpha,
+            beta: product.beta,
+            bias: product.bias.as_ref(),
+            activation: product.activation as u32,
+            allows_tf32: product.allows_tf32,
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use conformance::{Random, refused, tests};
 use gpustream::half::{bf16, f16};
-use gpustream::{Device, ErrorKind, Plain, Result, Stream};
+use gpustream::{Device, ErrorKind, Result, Stream};
 use gpustream_kernels::gemm::{Activation, Multiply, Product, Stored};
 use gpustream_kernels::prelude::*;
 
@@ -12,33 +12,50 @@ tests! {
     Plain: bad_shapes_are_refused;
 }
 
-/// A 16-bit float: its conversions, and half of the distance from 1 to the next one.
-trait Short: Multiply + Plain + PartialEq {
-    const ROUNDING: f64;
+/// Elements, made of numbers between -1 and 1, or -100 and 100 if they are integers.
+trait Element: Multiply<Output: PartialEq> {
+    /// How much a result is rounded, relatively, and how much each sum.
+    const ROUNDING: [f64; 2];
     fn of(x: f32) -> Self;
+    fn output(x: f32) -> Self::Output;
+    fn sum(x: f32) -> Self::Sum;
     fn to(self) -> f64;
+    fn wide(x: Self::Output) -> f64;
 }
-impl Short for f16 {
-    const ROUNDING: f64 = 1.0 / 2048.0;
-    fn of(x: f32) -> Self {
-        Self::from_f32(x)
-    }
-    fn to(self) -> f64 {
-        self.to_f64()
-    }
+macro_rules! elements {
+    ($($type:ty: $output:ty, $sum:ty, $rounding:expr, $of:expr, $output_of:expr, $to:expr, $wide:expr;)*) => {$(
+        impl Element for $type {
+            const ROUNDING: [f64; 2] = $rounding;
+            fn of(x: f32) -> Self {
+                $of(x)
+            }
+            fn output(x: f32) -> $output {
+                $output_of(x)
+            }
+            fn sum(x: f32) -> $sum {
+                x as $sum
+            }
+            fn to(self) -> f64 {
+                $to(self)
+            }
+            fn wide(x: $output) -> f64 {
+                $wide(x)
+            }
+        }
+    )*};
 }
-impl Short for bf16 {
-    const ROUNDING: f64 = 1.0 / 256.0;
-    fn of(x: f32) -> Self {
-        Self::from_f32(x)
-    }
-    fn to(self) -> f64 {
-        self.to_f64()
-    }
+const OF_F32: f64 = f32::EPSILON as f64 / 2.0;
+elements! {
+    f16: f16, f32, [1.0 / 2048.0, OF_F32], f16::from_f32, f16::from_f32, f16::to_f64, f16::to_f64;
+    bf16: bf16, f32, [1.0 / 256.0, OF_F32], bf16::from_f32, bf16::from_f32, bf16::to_f64, bf16::to_f64;
+    i8: i32, i32, [0.0, 0.0], |x| (x * 100.0) as i8, |x| (x * 100.0) as i32, f64::from, f64::from;
+    f32: f32, f32, [OF_F32, OF_F32], |x| x, |x| x, f64::from, f64::from;
+    // What we compare with has the same error.
+    f64: f64, f64, [f64::EPSILON, f64::EPSILON], f64::from, f64::from, |x| x, |x| x;
 }
 
-fn numbers<T: Short>(random: &mut Random, n: usize) -> Vec<T> {
-    (0..n).map(|_| T::of(random.below(2001) as f32 / 1000.0 - 1.0)).collect()
+fn numbers<T>(random: &mut Random, n: usize, of: fn(f32) -> T) -> Vec<T> {
+    (0..n).map(|_| of(random.below(2001) as f32 / 1000.0 - 1.0)).collect()
 }
 
 /// A product and where its matrices are.
@@ -54,6 +71,8 @@ struct Case {
     activation: Activation,
     /// Puts an infinity into each matrix of a, and a NaN into each of b.
     is_special: bool,
+    /// What each factor may be rounded by.
+    input_rounding: f64,
 }
 
 impl Case {
@@ -68,11 +87,16 @@ impl Case {
             has_bias: false,
             activation: Activation::None,
             is_special: false,
+            input_rounding: 0.0,
         }
     }
 
     /// Computes the product on the device and in `f64`, and compares the whole memory of c.
-    fn check<T: Short>(&self, s: &Stream) -> Result<()> {
+    fn check<T: Element>(&self, s: &Stream) -> Result<()> {
+        self.check_with::<T>(s, |product| product)
+    }
+
+    fn check_with<T: Element>(&self, s: &Stream, with: fn(Product<'_, T>) -> Product<'_, T>) -> Result<()> {
         let [m, n, k] = self.size;
         let [a_by_columns, b_by_columns] = self.by_columns;
         let mut random = Random(5);
@@ -89,23 +113,23 @@ impl Case {
         let of_b = place(k, n, b_by_columns, self.gaps[1]);
         let of_c = place(m, n, false, self.gaps[2]);
         // What is between the lines must not be used.
-        let nan = T::of(f32::NAN);
-        let mut a = vec![nan; of_a.1 * self.batch];
-        let mut b = vec![nan; of_b.1 * self.batch];
+        let unused = T::of(if T::ROUNDING[0] == 0.0 { 0.77 } else { f32::NAN });
+        let mut a = vec![unused; of_a.1 * self.batch];
+        let mut b = vec![unused; of_b.1 * self.batch];
         for z in 0..self.batch {
             for i in 0..m * k {
-                a[at(of_a, z, i / k, i % k, a_by_columns)] = numbers(&mut random, 1)[0];
+                a[at(of_a, z, i / k, i % k, a_by_columns)] = numbers(&mut random, 1, T::of)[0];
             }
             for i in 0..k * n {
-                b[at(of_b, z, i / n, i % n, b_by_columns)] = numbers(&mut random, 1)[0];
+                b[at(of_b, z, i / n, i % n, b_by_columns)] = numbers(&mut random, 1, T::of)[0];
             }
             if self.is_special {
                 a[at(of_a, z, (z + 1) * 31 % m, (z + 2) * 7 % k, a_by_columns)] = T::of(f32::INFINITY);
-                b[at(of_b, z, (z + 3) * 5 % k, (z + 4) * 17 % n, b_by_columns)] = nan;
+                b[at(of_b, z, (z + 3) * 5 % k, (z + 4) * 17 % n, b_by_columns)] = T::of(f32::NAN);
             }
         }
-        let c: Vec<T> = numbers(&mut random, of_c.1 * self.batch);
-        let bias: Vec<T> = numbers(&mut random, n);
+        let c = numbers(&mut random, of_c.1 * self.batch, T::output);
+        let bias = numbers(&mut random, n, T::output);
 
         let stored = |by_columns, (leading, stride): (usize, usize)| {
             let stored = if by_columns { Stored::columns() } else { Stored::rows() };
@@ -117,13 +141,13 @@ impl Case {
             .a(stored(a_by_columns, of_a))
             .b(stored(b_by_columns, of_b))
             .c(stored(false, of_c))
-            .alpha(self.alpha)
-            .beta(self.beta)
+            .alpha(T::sum(self.alpha))
+            .beta(T::sum(self.beta))
             .activation(self.activation);
         if self.has_bias {
             product = product.bias(&dbias);
         }
-        s.multiply_matrices(&product, &da, &db, &mut dc)?;
+        s.multiply_matrices(&with(product), &da, &db, &mut dc)?;
         let found = s.download(&dc)?;
 
         let mut is_result = vec![false; c.len()];
@@ -137,26 +161,27 @@ impl Case {
                     sizes += x.abs();
                 }
                 let i = at(of_c, z, row, column, false);
-                let mut want = f64::from(self.alpha) * sum + f64::from(self.beta) * c[i].to();
+                let mut want = f64::from(self.alpha) * sum + f64::from(self.beta) * T::wide(c[i]);
                 if self.has_bias {
-                    want += bias[column].to();
+                    want += T::wide(bias[column]);
                 }
-                // The bound of a sum of k products in f32, and four more operations.
-                let unit = f64::from(f32::EPSILON) / 2.0;
-                let error =
-                    f64::from(self.alpha.abs()) * sizes * k as f64 * unit + 8.0 * unit * (1.0 + want.abs());
+                // The bound of a sum of k products, and of four more operations.
+                let unit = T::ROUNDING[1];
+                let of_sum = sizes * (k as f64 * unit + 2.0 * self.input_rounding);
+                let error = f64::from(self.alpha.abs()) * of_sum + 8.0 * unit * (1.0 + want.abs());
                 let want = activated(want, self.activation);
                 // The activations are no steeper than 1.13, and the result is rounded once.
-                let room = 1.13 * error + want.abs() * T::ROUNDING;
-                let difference = (found[i].to() - want).abs();
-                let is_same = found[i].to() == want || found[i].to().is_nan() && want.is_nan();
+                let room = 1.13 * error + want.abs() * T::ROUNDING[0];
+                let found = T::wide(found[i]);
+                let difference = (found - want).abs();
+                let is_same = found == want || found.is_nan() && want.is_nan();
                 assert!(
                     is_same || difference <= room && want.is_finite(),
-                    "{:?} {:?} gaps {:?}: {} instead of {want} at ({row}, {column}) of {z}, not within {room}",
+                    "{} {:?} {:?} gaps {:?}: {found} instead of {want} at ({row}, {column}) of {z}, not within {room}",
+                    std::any::type_name::<T>(),
                     self.size,
                     self.by_columns,
                     self.gaps,
-                    found[i].to()
                 );
                 is_result[i] = true;
             }
@@ -202,6 +227,21 @@ fn each_shape_and_order_is_right(device: &Device) -> Result<()> {
             Case::plain(size, by_columns).check::<f16>(&s)?;
             Case { is_special: true, ..Case::plain(size, by_columns) }.check::<bf16>(&s)?;
         }
+        for size in [
+            [1, 7, 17],
+            [17, 129, 1],
+            [40, 33, 129],
+            [129, 17, 7],
+            [64, 64, 160],
+            [7, 1, 4099],
+            [4099, 17, 7],
+        ] {
+            Case::plain(size, by_columns).check::<i8>(&s)?;
+            Case::plain(size, by_columns).check::<f32>(&s)?;
+            Case { is_special: true, ..Case::plain(size, by_columns) }.check::<f32>(&s)?;
+            Case::plain(size, by_columns).check::<f64>(&s)?;
+            Case { is_special: true, ..Case::plain(size, by_columns) }.check::<f64>(&s)?;
+        }
         // Whole tiles, and more steps than stages.
         Case::plain([64, 128, 256], by_columns).check::<f16>(&s)?;
         Case::plain([300, 40, 72], by_columns).check::<bf16>(&s)?;
@@ -224,6 +264,20 @@ fn batches_and_distances_are_respected(device: &Device) -> Result<()> {
         Case { batch: 200, gaps: [8, 0, 3], ..Case::plain([8, 16, 72], by_columns) }.check::<f16>(&s)?;
         Case { batch: 200, gaps: [0, 8, 8], ..Case::plain([16, 24, 8], by_columns) }.check::<bf16>(&s)?;
     }
+    // Large tiles of the other types, on boundaries of 16 bytes and not.
+    for by_columns in ORDERS {
+        Case { batch: 200, gaps: [16, 0, 1], ..Case::plain([16, 32, 48], by_columns) }.check::<i8>(&s)?;
+        Case { batch: 200, gaps: [4, 3, 1], ..Case::plain([6, 9, 38], by_columns) }.check::<f32>(&s)?;
+        Case { batch: 200, gaps: [0, 4, 0], ..Case::plain([12, 8, 40], by_columns) }.check::<f32>(&s)?;
+        Case { batch: 200, gaps: [2, 0, 1], ..Case::plain([6, 12, 38], by_columns) }.check::<f64>(&s)?;
+        // More rows, columns and depth than the loops on the CPU take at once.
+        Case::plain([400, 300, 530], by_columns).check::<f32>(&s)?;
+        for (gaps, size) in [([0, 0, 0], [24, 16, 72]), ([1, 0, 3], [9, 35, 14])] {
+            let rounded = 1.0 / 2048.0;
+            let case = Case { batch: 200, gaps, input_rounding: rounded, ..Case::plain(size, by_columns) };
+            case.check_with::<f32>(&s, |product| product.allow_tf32())?;
+        }
+    }
     // So many that Hopper takes its tiles too: with parts of them at every border, and with more steps than stages. The matrices'
     // distances are no multiples of those of lines.
     for by_columns in ORDERS {
@@ -233,7 +287,8 @@ fn batches_and_distances_are_respected(device: &Device) -> Result<()> {
         Case { is_special: true, ..deep }.check::<f16>(&s)?;
     }
     // The same b for each product.
-    let (a, b) = (numbers(&mut Random(1), 3 * 6 * 8), numbers::<f16>(&mut Random(2), 8 * 5));
+    let (a, b) =
+        (numbers(&mut Random(1), 3 * 6 * 8, f16::from_f32), numbers(&mut Random(2), 8 * 5, f16::from_f32));
     let (da, db) = (s.upload(&a)?, s.upload(&b)?);
     let (mut together, mut whole) = (s.alloc(3 * 6 * 5)?, s.alloc(3 * 6 * 5)?);
     s.multiply_matrices(
@@ -255,8 +310,17 @@ fn results_are_scaled_and_activated(device: &Device) -> Result<()> {
             let case = Case { alpha, beta, has_bias: alpha != 1.0, activation, ..plain };
             case.check::<f16>(&s)?;
             case.check::<bf16>(&s)?;
+            case.check::<f32>(&s)?;
+            case.check::<f64>(&s)?;
         }
     }
+    let plain = Case::plain([37, 24, 16], [false, true]);
+    Case { alpha: -2.0, beta: 3.0, has_bias: true, activation: Activation::Relu, ..plain }.check::<i8>(&s)?;
+    // The sums wrap around.
+    let factors = s.upload(&[100_i8; 64])?;
+    let mut c = s.upload(&[7])?;
+    s.multiply_matrices(&Product::new(1, 1, 64).alpha(1 << 20).beta(-1), &factors, &factors, &mut c)?;
+    assert_eq!(s.download(&c)?, [(640_000_i32).wrapping_mul(1 << 20).wrapping_sub(7)]);
     Ok(())
 }
 
@@ -284,7 +348,13 @@ fn special_values_pass_through(device: &Device) -> Result<()> {
 
 /// Matrix cores and ordinary arithmetic multiply numbers below the smallest normal one, and round to such numbers.
 fn tiny_numbers_are_kept(device: &Device) -> Result<()> {
-    fn check<T: Short>(s: &Stream, [m, n, k]: [usize; 3], tiny: f32, factor: f32, want: f32) -> Result<()> {
+    fn check<T: Element<Output = T> + PartialEq>(
+        s: &Stream,
+        [m, n, k]: [usize; 3],
+        tiny: f32,
+        factor: f32,
+        want: f32,
+    ) -> Result<()> {
         // One product in each sum is not zero.
         let mut a = vec![T::of(0.0); m * k];
         (0..m).for_each(|row| a[row * k + row % k] = T::of(tiny));
@@ -307,6 +377,8 @@ fn tiny_numbers_are_kept(device: &Device) -> Result<()> {
         check::<f16>(&s, size, 5.0 * smallest, 1024.0, 5.0 * 1024.0 * smallest)?;
         check::<f16>(&s, size, 2.0_f32.powi(-12), 2.0_f32.powi(-11), 2.0 * smallest)?;
         check::<bf16>(&s, size, 3.0 * below, 1024.0, 3.0 * 1024.0 * below)?;
+        check::<f32>(&s, size, 3.0 * below, 1024.0, 3.0 * 1024.0 * below)?;
+        check::<f64>(&s, size, 3.0 * below, 1024.0, 3.0 * 1024.0 * below)?;
     }
     Ok(())
 }
@@ -356,6 +428,13 @@ fn bad_shapes_are_refused(device: &Device) -> Result<()> {
         &Product::new(1, 1, 4).batch(2).c(Stored::rows().stride(0)),
         ErrorKind::InvalidArgument,
         "0 from one to the next",
+    );
+    let bytes = s.zeros::<i8>(1)?;
+    let integers = Product::new(1, 1, 1).activation(Activation::Gelu);
+    refused(
+        s.multiply_matrices(&integers, &bytes, &bytes, &mut s.zeros(1)?),
+        ErrorKind::InvalidArgument,
+        &["gelu has no meaning"],
     );
     let bias = s.zeros(2)?;
     refuse(&product.bias(&bias), ErrorKind::ArgumentMismatch, "the bias has 2 elements");

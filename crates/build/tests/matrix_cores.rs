@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 
 use fixture::build;
-use gpustream_build::Backend;
 use gpustream_build::toolchain::HipCompiler;
+use gpustream_build::{Backend, Kernels};
 
 const PRODUCT: &str = r"#include <gpustream/kernel.cuh>
 #include <gpustream/matrix.cuh>
@@ -48,6 +48,42 @@ fn disassembled(compiler: &Path, object: &Path) -> Result<String, String> {
     run(Path::new(disassembler.trim()), &["-d", &object.display().to_string()])
 }
 
+/// The kernels of `multiply_matrices`, as they are in the workspace.
+#[test]
+fn products_of_all_types_need_no_scratch_on_amd_gpus() {
+    const NAME: &str = "products_of_all_types_need_no_scratch_on_amd_gpus";
+    let targets = ["gfx90a", "gfx942", "gfx1100", "gfx1201"];
+    if let Err(missing) = HipCompiler::find(&targets) {
+        return eprintln!("SKIPPED {NAME}: {missing}");
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels/gemm_strided.cu");
+    if !fs::exists(&file).unwrap() {
+        return eprintln!("SKIPPED {NAME}: {} is not there", file.display());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let kernels =
+        Kernels::new().file(file).out_dir(dir.path()).environment_overrides(false).backend(Backend::Hip);
+    let built = targets.iter().fold(kernels, |kernels, target| kernels.hip_arch(*target)).build().unwrap();
+    for report in &built.files[0].kernels {
+        assert_eq!(report.scratch, Some(0), "{} for {}", report.kernel, report.target);
+    }
+    for (target, instructions) in [
+        ("gfx90a", &["v_mfma_f64_16x16x4f64", "v_mfma_i32_16x16x16i8"][..]),
+        ("gfx942", &["v_mfma_f64_16x16x4_f64", "v_mfma_i32_16x16x32_i8"]),
+        ("gfx1100", &["v_wmma_i32_16x16x16_iu8"]),
+        ("gfx1201", &["v_wmma_i32_16x16x16_iu8"]),
+    ] {
+        let compiler = HipCompiler::find(&[target]).unwrap();
+        let code = match disassembled(&compiler.path, &dir.path().join(format!("gemm_strided.{target}.co"))) {
+            Ok(code) => code,
+            Err(missing) => return eprintln!("SKIPPED {NAME}: {missing}"),
+        };
+        for instruction in instructions {
+            assert!(code.contains(instruction), "{target} has no {instruction}");
+        }
+    }
+}
+
 #[test]
 fn amd_gpus_multiply_on_matrix_cores_without_scratch() {
     const NAME: &str = "amd_gpus_multiply_on_matrix_cores_without_scratch";
@@ -80,11 +116,8 @@ fn amd_gpus_multiply_on_matrix_cores_without_scratch() {
         Err(missing) => return eprintln!("SKIPPED {NAME}: {missing}"),
     };
     let dir = tempfile::tempdir().unwrap();
-    let all = |kernels| {
-        expected
-            .iter()
-            .fold(kernels, |kernels: gpustream_build::Kernels, (target, _)| kernels.hip_arch(*target))
-    };
+    let all =
+        |kernels| expected.iter().fold(kernels, |kernels: Kernels, (target, _)| kernels.hip_arch(*target));
     let built = build(dir.path(), PRODUCT, |kernels| all(kernels.backend(Backend::Hip))).unwrap();
     for report in &built.files[0].kernels {
         assert_eq!(report.scratch, Some(0), "{} for {}", report.kernel, report.target);

@@ -50,7 +50,8 @@ struct alignas(128) SharedTile {
     static constexpr int together = pieces < 8 ? 8 / pieces : 1, exchanged = !Exchanged ? 1 : pieces < 8 ? pieces : 8;
     Memory at[Lines * Width];
 
-    static GS_INLINE u32 exchange(u32 line) { return line / together % exchanged; }
+    // Without ldmatrix, 16 lanes load doubles at once: two pieces of each of four lines.
+    static GS_INLINE u32 exchange(u32 line) { return line / together * (sizeof(Memory) == 8 ? 2 : 1) % exchanged; }
     static GS_INLINE int index(u32 line, u32 column) {
         return (int)(line * Width + (column / piece ^ exchange(line)) * piece + column % piece);
     }

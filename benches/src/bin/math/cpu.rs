@@ -3,6 +3,7 @@
 use std::thread;
 
 use anyhow::Result;
+use gpustream_kernels::gemm::{self as kernels, MultiplyMatrices as _};
 use gpustream_math::Complex;
 use gpustream_math::prelude::*;
 use rustfft::FftPlanner;
@@ -31,7 +32,7 @@ pub(crate) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let mut z = vec![0.0f32; n * n];
     let (a, b, mut c) =
         (upload(&stream, n * n, |x| x)?, upload(&stream, n * n, |x| x)?, stream.zeros(n * n)?);
-    let bare = || {
+    let mut bare = || {
         let step = n as isize;
         // SAFETY: three matrices of n × n.
         unsafe {
@@ -60,7 +61,11 @@ pub(crate) fn all(bench: &mut Bench<'_>) -> Result<()> {
         Ok(())
     };
     let time = Time::Whole { calls: 1, operations };
-    bench.row("gemm f32 1536", time, bare, |s| multiply(s, n, 1, &a, &b, &mut c, Compute::Full))?;
+    bench.row("gemm f32 1536", time, &mut bare, |s| multiply(s, n, 1, &a, &b, &mut c, Compute::Full))?;
+    let product = kernels::Product::new(n, n, n);
+    bench.row("multiply_matrices f32 1536", time, bare, |s| {
+        Ok(s.multiply_matrices(&product, &a, &b, &mut c)?)
+    })?;
 
     let (len, batch) = (4096, 512);
     let plan = FftPlanner::<f32>::new().plan_fft_forward(len);

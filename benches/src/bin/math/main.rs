@@ -126,9 +126,14 @@ impl Bench<'_> {
             let (a, b) = (upload(stream, n * n, |x| x)?, upload(stream, n * n, |x| x)?);
             let (mut c, mut d) = (stream.zeros::<f32>(n * n)?, stream.zeros::<f32>(n * n)?);
             for (name, compute) in [("gemm f32 8192", Compute::Full), ("gemm tf32 8192", Compute::Tf32)] {
-                let bare = || raw.gemm(n, 1, (&a, &b, &mut c), compute);
+                let mut bare = || raw.gemm(n, 1, (&a, &b, &mut c), compute);
                 let time = Time::Whole { calls: 2, operations: operations(n) };
-                self.row(name, time, bare, |s| multiply(s, n, 1, &a, &b, &mut d, compute))?;
+                self.row(name, time, &mut bare, |s| multiply(s, n, 1, &a, &b, &mut d, compute))?;
+                let product = kernels::Product::<f32>::new(n, n, n);
+                let product = if compute == Compute::Tf32 { product.allow_tf32() } else { product };
+                self.row(&format!("multiply_matrices, {name}"), time, bare, |s| {
+                    Ok(s.multiply_matrices(&product, &a, &b, &mut d)?)
+                })?;
             }
         }
         self.products("f16", &raw, f16::from_f32)?;
@@ -137,9 +142,13 @@ impl Bench<'_> {
             let n = 4096;
             let (a, b) = (upload(stream, n * n, f64::from)?, upload(stream, n * n, f64::from)?);
             let (mut c, mut d) = (stream.zeros::<f64>(n * n)?, stream.zeros::<f64>(n * n)?);
-            let bare = || raw.gemm(n, 1, (&a, &b, &mut c), Compute::Full);
+            let mut bare = || raw.gemm(n, 1, (&a, &b, &mut c), Compute::Full);
             let time = Time::Whole { calls: 3, operations: operations(n) };
-            self.row("gemm f64 4096", time, bare, |s| multiply(s, n, 1, &a, &b, &mut d, Compute::Full))?;
+            self.row("gemm f64 4096", time, &mut bare, |s| multiply(s, n, 1, &a, &b, &mut d, Compute::Full))?;
+            let product = kernels::Product::new(n, n, n);
+            self.row("multiply_matrices f64 4096", time, bare, |s| {
+                Ok(s.multiply_matrices(&product, &a, &b, &mut d)?)
+            })?;
         }
         {
             let (n, batch) = (512, 64);
@@ -198,7 +207,9 @@ impl Bench<'_> {
     }
 
     /// Products of 16-bit floats, by the library and by the kernels that need none.
-    fn products<T: Multiply + gpustream_math::blas::Product<T> + gpustream_math::blas::Finished>(
+    fn products<
+        T: Multiply<Output = T> + gpustream_math::blas::Product<T> + gpustream_math::blas::Finished,
+    >(
         &mut self,
         name: &str,
         raw: &Raw,
