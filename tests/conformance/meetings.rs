@@ -10,9 +10,11 @@ conformance::tests! {
         threads_leave_a_loop_without_an_end, rows_of_every_length_have_few_threads_apart,
         blocks_loop_as_often_as_memory_says, conditions_pick_the_same_few_threads,
         parameters_are_each_threads_own, functions_are_handed_the_block,
-        threads_touch_memory_in_their_own_order, parameters_may_be_written_as_arrays;
+        threads_touch_memory_in_their_own_order, parameters_may_be_written_as_arrays,
+        threads_leave_together_after_they_wrote;
     Plain if has_warps_of_32: votes_count_the_threads_that_are_left, values_are_held_across_meetings,
-        threads_meet_in_functions, warps_take_either_side_in_blocks_of_any_shape;
+        threads_meet_in_functions, warps_take_either_side_in_blocks_of_any_shape,
+        warps_run_a_loop_differently_often, functions_return_before_the_kernel_ends;
     Warps: sums_by_shuffles_are_right, groups_are_parts_of_the_block, values_are_kept_beside_a_branch,
         shuffles_that_depend_on_each_other_are_right;
 }
@@ -463,4 +465,53 @@ fn shuffles_that_depend_on_each_other_are_right(device: &Device) -> Result<()> {
     check_shuffles::<f32>(&s, &kernels)?;
     check_shuffles::<f64>(&s, &kernels)?;
     check_shuffles::<i64>(&s, &kernels)
+}
+
+fn threads_leave_together_after_they_wrote(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, Kernels::load)?;
+    let ends = [-1, 0, 2, 5, 7];
+    for threads in [1, 20, 64, 96] {
+        let mut x = s.zeros::<i32>(ends.len() * threads)?;
+        let launch = Launch::new([ends.len() as u32, 1, 1], [threads as u32, 1, 1]);
+        kernels.leave_together(&s, &launch, &s.upload(&ends)?, &mut x, 5)?;
+        let of = |i: usize| match (ends[i / threads], i % threads) {
+            (end, _) if end < 0 => -(i as i32),
+            (end, thread) if end < 5 => end + 1000 * thread as i32,
+            _ => 5,
+        };
+        assert_eq!(s.download(&x)?, (0..x.len()).map(of).collect::<Vec<_>>(), "{threads} threads");
+    }
+    Ok(())
+}
+
+fn warps_run_a_loop_differently_often(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, Kernels::load)?;
+    for (rows, columns, threads) in [(1, 5, 32), (7, 40, 96), (13, 100, 128), (64, 33, 64), (0, 1, 64)] {
+        let (x, warps) = (values(rows * columns), 2 * threads / 32);
+        let (mut sums, mut had) = (s.zeros::<i32>(rows as usize)?, s.zeros::<i32>(warps)?);
+        let launch = Launch::new([2, 1, 1], [threads as u32, 1, 1]);
+        kernels.rows_by_warps(&s, &launch, &s.upload(&x)?, &mut sums, &mut had, rows, columns)?;
+        let expected: Vec<i32> = x.chunks(columns as usize).map(|row| row.iter().sum()).collect();
+        assert_eq!(s.download(&sums)?, expected, "{rows} rows of {columns}, {threads} threads");
+        let share = |warp: usize| (0..rows).skip(warp).step_by(warps).sum::<i32>();
+        assert_eq!(
+            s.download(&had)?,
+            (0..warps).map(share).collect::<Vec<_>>(),
+            "{rows} rows, {threads} threads"
+        );
+    }
+    Ok(())
+}
+
+fn functions_return_before_the_kernel_ends(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, Kernels::load)?;
+    for (rows, columns) in [(1, 5), (6, 40), (8, 100)] {
+        let x = values(rows * columns);
+        let mut sums = s.zeros::<i32>(rows as usize)?;
+        let launch = Launch::new([2, 1, 1], [32, 4, 1]);
+        kernels.rows_by_function(&s, &launch, &s.upload(&x)?, &mut sums, rows, columns)?;
+        let expected: Vec<i32> = x.chunks(columns as usize).map(|row| row.iter().sum()).collect();
+        assert_eq!(s.download(&sums)?, expected, "{rows} rows of {columns}");
+    }
+    Ok(())
 }

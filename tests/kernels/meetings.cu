@@ -501,3 +501,56 @@ template __global__ void in_registers<unsigned>(const unsigned* x, unsigned* out
 template __global__ void in_registers<float>(const float* x, float* out, int stays);
 template __global__ void in_registers<double>(const double* x, double* out, int stays);
 template __global__ void in_registers<long long>(const long long* x, long long* out, int stays);
+
+/// All threads of a block leave together, after each has written.
+/// requires: block.x * grid.x <= len(x), grid.x <= len(ends)
+__global__ void leave_together(const int* ends, int* x, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int end = ends[blockIdx.x];
+    if (end < 0) {
+        x[i] = -i;
+        return;
+    }
+    x[i] = 0;
+    for (int turn = 0; turn < n; ++turn) {
+        if (turn == end) {
+            x[i] += 1000 * threadIdx.x;
+            break;
+        }
+        __syncthreads();
+        x[i] += 1;
+    }
+}
+
+/// Sums rows. Each warp takes every `warps`-th row, so some have more of them than others. After the loop, adds the sum of
+/// the row numbers that the warp has had.
+/// requires: rows * columns <= len(x), rows <= len(sums), block.x * grid.x <= 32 * len(had), block.x % 32 == 0
+__global__ void rows_by_warps(const int* x, int* sums, int* had, int rows, int columns) {
+    constexpr int width = 32;
+    const int lane = threadIdx.x % width, warps = gridDim.x * (blockDim.x / width);
+    const int warp = blockIdx.x * (blockDim.x / width) + threadIdx.x / width;
+    int numbers = 0;
+    for (int row = warp; row < rows; row += warps) {
+        int sum = 0;
+        for (int i = lane; i < columns; i += width) sum += x[row * columns + i];
+        for (int step = width / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step, width);
+        if (lane == 0) sums[row] = sum;
+        numbers += row;
+    }
+    numbers = __shfl_sync(0xffffffffu, numbers, 0, width);
+    if (lane == 0) had[warp] = numbers;
+}
+
+/// Sums rows, and a `return` ends the function before the kernel ends.
+__device__ void sum_rows(const int* x, int* sums, int rows, int columns) {
+    const int row = blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= rows) {
+        return;
+    }
+    int sum[1] = {0};
+    for (int i = threadIdx.x; i < columns; i += 32) sum[0] += x[row * columns + i];
+    for (int step = 16; step > 0; step /= 2) sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], step, 32);
+    if (threadIdx.x == 0) sums[row] = sum[0];
+}
+/// requires: rows * columns <= len(x), rows <= len(sums), block.x == 32
+__global__ void rows_by_function(const int* x, int* sums, int rows, int columns) { sum_rows(x, sums, rows, columns); }

@@ -70,7 +70,7 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | Say the kernel in plainer words, until there is nothing left to simplify: one kind of declaration, unique names, no calls that lead to a meeting, no cooperative groups, loops that declare their counter | `declarations`, `names`, `inline`, `groups`, `counters` |
+//! | Say the kernel in plainer words, until there is nothing left to simplify: one kind of declaration, unique names, no calls that lead to a meeting, no cooperative groups, loops that declare their counter and that all threads run equally often | `declarations`, `names`, `inline`, `groups`, `counters`, `turns` |
 //! | Find out which functions and macros can wait, read `threadIdx` or change their arguments | `waits` |
 //! | Decide for each variable: one for the block, computed again by each loop, or one value per thread | `declare`, `variables`, `writes`, `progression` |
 //! | Cut the kernel into loops over threads, and what is between them | `steps`, `branches`, `meetings` |
@@ -95,6 +95,7 @@ mod progression;
 mod row_facts;
 mod side_by_side;
 mod steps;
+mod turns;
 mod unique_names;
 mod variables;
 mod waits;
@@ -105,6 +106,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
+use self::branches::UNEVEN;
 use self::emit::Emitter;
 use self::find_variables::find_variables;
 use self::progression::Course;
@@ -265,8 +267,36 @@ pub(crate) fn rewrite(unit: &Unit) -> Result<Loops> {
         let form = form(source, &path, (&source.text, root), (root, &waits), kernel, index, 0);
         (kernel.name_range.start, form.unwrap_or_else(Form::Fibers))
     });
-    Ok(Loops { forms: forms.collect() })
+    let mut loops = Loops { forms: forms.collect() };
+    limit_large(&mut loops, &unit.module.kernels);
+    Ok(loops)
 }
+
+/// Leaves out all but the shortest of a file's large loop forms, because a compiler takes 2 to 4 seconds for each.
+fn limit_large(loops: &mut Loops, kernels: &[Kernel]) {
+    let is_large = |kernel: &Kernel| match loops.form(kernel) {
+        Form::Loops(second) if second.code.contains(emit::LARGE) => {
+            Some((second.code.len(), kernel.name_range.start, kernel.instances.len()))
+        }
+        _ => None,
+    };
+    let mut large: Vec<_> = kernels.iter().filter_map(is_large).collect();
+    large.sort_unstable();
+    let mut count = 0;
+    for (_, at, instances) in large {
+        count += instances;
+        if count > MOST_LARGE {
+            let reason = format!(
+                "the file has more than {MOST_LARGE} kernels with so much code between two meetings, and as loops they would \
+                 take too long to compile"
+            );
+            loops.forms.insert(at, Form::Fibers(Refusal { at, reason }));
+        }
+    }
+}
+
+/// How many large loop forms a file may have, counted by instances.
+const MOST_LARGE: usize = 16;
 
 /// Declares `warpSize` as a constant, unless you have a macro with this name. The compiler can then unroll loops over a
 /// warp.
@@ -305,7 +335,7 @@ fn form(
         Err(_) if !meets => return Ok(Form::Plain),
         plainer => plainer?,
     };
-    if let Some(text) = plainer {
+    let rewritten = |text: String| {
         let plain = source.with_text(only(whole(function).byte_range(), source.text.len(), text));
         let readable = readable(&plain.text);
         let tree = tree(&readable).map_err(|_| unreadable())?;
@@ -314,10 +344,25 @@ fn form(
             at: source.start_of(plain.row(refusal.at)),
             reason: inline::in_users_words(&refusal.reason),
         };
-        return form.map(|form| form.ending_at(whole(function).end_byte())).map_err(refusal);
+        form.map(|form| form.ending_at(whole(function).end_byte())).map_err(refusal)
+    };
+    if let Some(text) = plainer {
+        return rewritten(text);
     }
     if meets {
-        return as_loops(source, path, waits, kernel, index, function).map(|(second, _)| Form::Loops(second));
+        let loops = as_loops(source, path, waits, kernel, index, function);
+        let uneven =
+            loops.as_ref().err().filter(|refusal| refusal.reason == UNEVEN && rewrites < MOST_REWRITES);
+        let shared = uneven.and_then(|refusal| turns::shared(text, function, refusal.at, rewrites));
+        if let Some((text, range)) = shared {
+            // If the loop itself is still in the way, the first reason says more.
+            let lines = source.row(range.start)..=source.row(range.end);
+            match rewritten(text) {
+                Err(refusal) if lines.contains(&source.row(refusal.at)) => {}
+                form => return form,
+            }
+        }
+        return loops.map(|(second, _)| Form::Loops(second));
     }
     // A kernel over one dimension already gets a good loop over its row of threads, so it gains nothing unless it
     // strides.

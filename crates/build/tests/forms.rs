@@ -34,12 +34,12 @@ __device__ float either(float v) { return v + __shfl_xor_sync(~0u, v, 2); }
 __device__ float either(double v) { return (float)v + __shfl_xor_sync(~0u, (float)v, 2); }
 __global__ void special(float* x) { float v = x[threadIdx.x]; v = total(v); x[threadIdx.x] = v; }
 __global__ void method(int* x, Sums sums) { int v = x[threadIdx.x]; v = sums.plus(v); x[threadIdx.x] = v; }
-__global__ void unknown(float* x) { float v = either(x[threadIdx.x]); x[threadIdx.x] = v; }
+__global__ void unknown(float* x) { float v = either(x[threadIdx.x] * 2); x[threadIdx.x] = v; }
 ";
     let reasons = [
         "its threads meet in `total(v)`",
         "its threads meet in `sums.plus(v)`",
-        "its threads meet in `either(x[threadIdx.x])`",
+        "its threads meet in `either(x[threadIdx.x] * 2)`",
     ];
     let found = threads(text);
     assert!(found.iter().zip(reasons).all(|(found, reason)| found.ends_with(reason)), "{found:?}");
@@ -335,6 +335,43 @@ __global__ void at_most(int* x, int n) { for (int i = 0; i < SMALLER(n, 3); ++i)
     let mut expected = ["loops"; 7].map(str::to_owned);
     expected[1] = "25: a variable is declared beside an `#if`".to_owned();
     assert_eq!(threads(text), expected);
+}
+
+/// Warps may run a loop differently often, functions may return before the kernel ends, and constants of the compiler are
+/// the same for all threads. A type may be deduced from an element of an array.
+#[test]
+fn warps_have_turns_of_their_own() {
+    let text = "
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+template <class T> __device__ T total(T v) { v += __shfl_xor_sync(~0u, v, 1); return v; }
+__device__ void ends(int* x, int n) {
+    constexpr int each = 2;
+    int sums[each] = {};
+    if (threadIdx.y >= n) return;
+    for (int i = 0; i < each; ++i) { __syncwarp(); sums[i] = total(sums[i]); }
+    for (int i = 0; i < each; ++i) { if (i > n) return; x[i] = sums[i]; }
+}
+__global__ void rows(int* x, int n) {
+    auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+    for (int row = warp.meta_group_rank(); row < n; row += warp.meta_group_size()) {
+        int sum[2] = {x[row], 1};
+        for (int t = row; t < n; ++t) sum[1] = cg::reduce(warp, sum[1], cg::plus<int>());
+        x[row] = sum[1];
+    }
+}
+__global__ void tail(int* x, int n) { ends(x, n); }
+__global__ void not_last(int* x, int n) { ends(x, n); x[0] = 1; }
+__global__ void leaves(int* x, int n) {
+    for (int i = 0; i < n; ++i) {
+        if (i == 3) { const int at = threadIdx.x; x[at] = i; break; }
+        __syncthreads();
+    }
+}
+";
+    let own = "22: its threads meet in `ends(x, n)`";
+    assert_eq!(threads(text), ["loops", "loops", own, "loops"]);
 }
 
 /// If a macro could mean one of two variables, we do not look into it, because each thread may change what it

@@ -197,6 +197,10 @@ fn json(built: &Built) -> serde_json::Value {
             "occupancy_percent": kernel.occupancy.map(|o| o.percent),
             "occupancy_limited_by": kernel.occupancy.map(|o| o.limited_by),
             "threads": kernel.threads.as_ref().map(threads),
+            "stacks_because": match &kernel.threads {
+                Some(Threads::Fibers { reason, .. }) => Some(reason),
+                _ => None,
+            },
             "code_bytes": kernel.code_size,
             "image_bytes": kernel.image_size,
             "compile_seconds": kernel.compile_time.map(|t| t.as_secs_f64()),

@@ -9,10 +9,15 @@ use tree_sitter::Node;
 
 use super::progression::Pick;
 use super::side_by_side::Rows;
-use super::steps::{Few, Open, Piece, Places, Purpose, Result, Step, Steps, is_plain, jump, refuse, returns};
+use super::steps::{
+    Few, Open, Piece, Places, Purpose, Result, Step, Steps, guard, is_plain, jump, refuse, returns,
+};
 use super::variables::Kind;
 use super::waits::callee;
 use crate::parse::{children, declarators, declared, descendants};
+
+/// Why a loop cannot be cut. `turns` can often help.
+pub(super) const UNEVEN: &str = "no proof that all threads run a loop equally often";
 
 impl<'t> Steps<'_, 't> {
     pub(super) fn condition(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {
@@ -23,9 +28,10 @@ impl<'t> Steps<'_, 't> {
         };
         let otherwise = node.child_by_field_name("alternative");
         let uniform = self.variables.is_uniform_condition(condition);
-        if !self.meets(node) {
-            // Either all threads leave a loop together, or none do.
-            if uniform && !self.in_branch && jump(node, true).is_some() {
+        // Either all threads leave a loop together, or none do.
+        let leaves = uniform && !self.in_branch && jump(node, false).is_some();
+        if !self.meets(node) && !leaves {
+            if uniform && !self.in_branch && guard(node).is_some() {
                 self.common(open, self.piece(node));
                 return Ok(());
             }
@@ -132,7 +138,7 @@ impl<'t> Steps<'_, 't> {
                 || condition.kind() == "condition_clause" && self.variables.is_uniform_condition(condition)
         });
         if !uniform {
-            return refuse(condition.unwrap_or(node), "no proof that all threads run a loop equally often");
+            return refuse(condition.unwrap_or(node), UNEVEN);
         }
         for part in [field("initializer"), field("update")].into_iter().flatten() {
             let mut changed = self.variables.written_in(part);
@@ -142,7 +148,7 @@ impl<'t> Steps<'_, 't> {
             }
             let varies = |index: &usize| self.variables.list[*index].kind != Kind::Uniform;
             if changed.iter().any(varies) || self.meets(part) {
-                return refuse(part, "no proof that all threads run a loop equally often");
+                return refuse(part, UNEVEN);
             }
         }
         Ok(())

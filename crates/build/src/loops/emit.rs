@@ -16,6 +16,13 @@ use super::steps::{Few, Loop, Piece, Places, Purpose, Step};
 use super::variables::{Kind, Variable, Variables};
 use crate::diagnostic::SourceFile;
 
+/// A loop over threads with more text than this is large, in bytes with the functions that it calls. The quantised products of
+/// language models are: in all forms, each would take a compiler several seconds.
+const LARGE_TEXT: usize = 1500;
+
+/// The word that marks such a loop.
+pub(super) const LARGE: &str = "gs_cpu_large";
+
 /// Which loops over threads mention a variable.
 #[derive(Default)]
 struct Mentions {
@@ -140,10 +147,17 @@ impl<'e, 't> Emitter<'e, 't> {
         let words = [
             ("gs_cpu_sets_index", sets_index || pieces.clone().into_iter().any(|piece| piece.reads_index)),
             ("gs_cpu_by_warp", self.asks_for_warps(pieces.clone())),
+            (LARGE, self.is_large(pieces.clone())),
             ("gs_cpu_any_order", Accesses::in_any_order(pieces.into_iter().map(|piece| &piece.accesses))),
         ];
         let how: Vec<_> = words.into_iter().filter(|(_, holds)| *holds).map(|(word, _)| word).collect();
         if how.is_empty() { "0".to_owned() } else { how.join(" | ") }
+    }
+
+    /// Returns true if a loop's body is so large that the compiler should see it only a few times.
+    fn is_large<'p>(&self, pieces: impl IntoIterator<Item = &'p Piece>) -> bool {
+        let length = |piece: &Piece| piece.text.len() + self.variables.waits.length(&piece.words);
+        pieces.into_iter().map(length).sum::<usize>() > LARGE_TEXT
     }
 
     /// Returns true if a loop over threads asks for a thread's warp or lane, itself or in a shuffle.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::progression::Course;
-use super::steps::statements;
+use super::steps::{jump, statements};
 use super::variables::{Kind, Variable, Variables};
 use super::waits::Waits;
 use crate::parse::{child_of_kind, declarators, declared, has_word};
@@ -24,7 +24,9 @@ pub(super) fn find_variables<'t>(
         if node.kind() == "declaration" {
             add_declared(text, node, &list.byte_range(), around, variables);
         }
-        if waits.first(text, node).is_none() {
+        // An `if` with a `break` is also cut, because all threads must leave a loop together.
+        let leaves = node.kind() == "if_statement" && jump(node, false).is_some();
+        if waits.first(text, node).is_none() && !leaves {
             continue;
         }
         match node.kind() {

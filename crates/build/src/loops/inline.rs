@@ -1,8 +1,8 @@
 //! Inlines functions that have meetings, because we can only cut a kernel at meetings that we see in its own text.
 //!
 //! We only inline plain calls. It must be clear which function of the file, its headers or ours is meant, and the
-//! function's only `return` must be its last statement. And every thread that reaches the calling statement must execute
-//! all of it. For example, `v = warp_sum(v) + 1;` becomes:
+//! function's only `return` must be its last statement, unless the kernel ends after the call. And every thread that
+//! reaches the calling statement must execute all of it. For example, `v = warp_sum(v) + 1;` becomes:
 //!
 //! ```cpp
 //! float gs_0_result; { /* parameters */ /* body */ gs_0_result = x; } v = gs_0_result + 1;
@@ -31,8 +31,10 @@ struct Function<'t> {
 
 /// A variable or parameter of the kernel.
 struct Variable {
-    /// Its type. `None` if a star or a bracket is part of the type.
+    /// Its type without stars and brackets. `None` if the type is `auto`.
     ty: Option<String>,
+    /// How many stars and brackets belong to the type.
+    depth: usize,
     /// True if other threads could change it.
     is_shared: bool,
 }
@@ -97,7 +99,7 @@ pub(super) fn first_call(
     let mut call = Call::new(text, number, &variables);
     call.template(&function, node)?;
     call.parameters(&function, node, waits)?;
-    let (body, has_result) = call.body(&function, waits)?;
+    let (body, has_result) = call.body(&function, waits, is_last(statement, body))?;
     let ty = call.renamed(function.text, function.definition.child_by_field_name("type")?, &[]);
     let (declaration, result) =
         if has_result { (format!("{ty} {};", call.result()), call.result()) } else { Default::default() };
@@ -112,6 +114,16 @@ pub(super) fn first_call(
     Some(edits::in_file(text, kernel, edits))
 }
 
+/// Returns true if a kernel ends after this statement. Then a `return` in a function that the statement calls can stay.
+fn is_last(statement: Node<'_>, body: Node<'_>) -> bool {
+    let ends = |around: Node<'_>| {
+        let last = named(around).into_iter().rfind(|node| node.kind() != "comment");
+        last == Some(statement) && is_last(around, body)
+    };
+    let around = statement.parent().filter(|around| around.kind() == "compound_statement");
+    statement == body || around.is_some_and(ends)
+}
+
 /// Returns a text with the names that you gave, instead of ours: `sum` for `gs_0_sum`.
 pub(super) fn in_users_words(text: &str) -> String {
     with_words(text, |word| {
@@ -122,7 +134,7 @@ pub(super) fn in_users_words(text: &str) -> String {
 }
 
 /// Returns the variables and parameters of a kernel.
-fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variable>> {
+fn variables<'a>(text: &'a str, kernel: Node<'a>) -> HashMap<&'a str, Vec<Variable>> {
     let mut found: HashMap<&str, Vec<Variable>> = HashMap::new();
     let declares = |node: &Node<'_>| matches!(node.kind(), "declaration" | "parameter_declaration");
     for node in descendants(kernel).filter(declares) {
@@ -130,13 +142,14 @@ fn variables<'a>(text: &'a str, kernel: Node<'_>) -> HashMap<&'a str, Vec<Variab
         let ty = node.child_by_field_name("type").map(|ty| text[ty.byte_range()].to_owned());
         for declarator in declarators(node) {
             let name = declared(declarator);
-            let inner = declarator
-                .child_by_field_name("declarator")
-                .filter(|_| declarator.kind() == "init_declarator");
-            let plain = declarator == name || inner == Some(name);
+            let inwards = |node: &Node<'a>| node.child_by_field_name("declarator");
+            let around = std::iter::successors(Some(declarator), inwards).filter(|node| *node != name);
+            let kinds: Vec<_> =
+                around.map(|node| node.kind()).filter(|kind| *kind != "init_declarator").collect();
             let is_array = declarator.kind() == "array_declarator";
-            let ty = ty.clone().filter(|ty| plain && !is_array && ty != "auto");
-            let variable = Variable { ty, is_shared: shared && !is_array };
+            let known = kinds.iter().all(|kind| matches!(*kind, "array_declarator" | "pointer_declarator"));
+            let ty = ty.clone().filter(|ty| known && ty != "auto");
+            let variable = Variable { ty, depth: kinds.len(), is_shared: shared && !is_array };
             found.entry(&text[name.byte_range()]).or_default().push(variable);
         }
     }
@@ -333,10 +346,15 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Returns a variable's type.
+    /// Returns the type of a variable or of an array's element.
     fn type_of(&self, value: Node<'_>) -> Option<String> {
-        match &self.variables.get(self.str(value)).filter(|_| value.kind() == "identifier")?[..] {
-            [variable] => variable.ty.clone(),
+        let (mut name, mut depth) = (value, 0);
+        while name.kind() == "subscript_expression" {
+            name = name.child_by_field_name("argument")?;
+            depth += 1;
+        }
+        match &self.variables.get(self.str(name)).filter(|_| name.kind() == "identifier")?[..] {
+            [variable] => variable.ty.clone().filter(|_| variable.depth == depth),
             _ => None,
         }
     }
@@ -432,8 +450,8 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the function's body on one line, and true if it returns a value. Its last `return` becomes an
-    /// assignment.
-    fn body(&mut self, function: &Function<'_>, waits: &Waits) -> Option<(String, bool)> {
+    /// assignment. If `ends` is set, the kernel ends after the call.
+    fn body(&mut self, function: &Function<'_>, waits: &Waits, ends: bool) -> Option<(String, bool)> {
         let body = function.definition.child_by_field_name("body")?;
         let (mut own, mut plain, mut returns) = (HashSet::new(), true, Vec::new());
         visit(body, &mut |node| {
@@ -472,8 +490,13 @@ impl<'a> Call<'a> {
             in_macros.keys().any(|word| variable(word)) || names.any(|name| variable(function.str(name)));
         let last = named(body).into_iter().rfind(|node| node.kind() != "comment");
         let last = last.filter(|last| last.kind() == "return_statement");
-        if !plain || hidden || taken || returns.len() > 1 || returns.first() != last.as_ref() {
+        let stay = ends && returns.iter().all(|node| node.named_child_count() == 0);
+        let only_last = returns.len() <= 1 && returns.first() == last.as_ref();
+        if !plain || hidden || taken || !(stay || only_last) {
             return None;
+        }
+        if stay {
+            return Some((self.renamed(function.text, body, &[]), false));
         }
         let value =
             last.and_then(|last| last.named_child(0)).map(|value| self.renamed(function.text, value, &[]));

@@ -8,6 +8,7 @@ use tree_sitter::Node;
 
 use super::edits::Edit;
 use super::steps::{Open, Piece, Purpose, Result, Steps, refuse};
+use super::turns;
 use super::variables::Kind;
 use super::waits::callee;
 use crate::parse::{descendants, named};
@@ -41,7 +42,7 @@ pub(super) fn meeting(name: &str) -> Option<(Meeting, usize)> {
             "__all" => Meeting::Vote("every"),
             "__syncthreads" | "__syncwarp" => Meeting::Barrier,
             "__syncthreads_count" => Meeting::Count("(int)@.count"),
-            "__syncthreads_or" => Meeting::Count("(@.count != 0)"),
+            turns::ANY | "__syncthreads_or" => Meeting::Count("(@.count != 0)"),
             "__syncthreads_and" => Meeting::Count("(@.against == 0)"),
             _ => return None,
         },

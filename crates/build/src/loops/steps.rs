@@ -316,16 +316,11 @@ impl<'k, 't> Steps<'k, 't> {
             kind if kind.starts_with("preproc") => self.conditional_text(node, open),
             "expression_statement" => self.expression(node, open),
             "if_statement" => self.condition(node, open),
-            "break_statement" | "continue_statement" if !self.in_branch => {
+            "break_statement" | "continue_statement" | "return_statement" if !self.in_branch => {
                 self.common(open, self.piece(node));
                 Ok(())
             }
-            "return_statement" => {
-                self.leave(node, open)?;
-                let piece = self.piece(node);
-                self.push(open, node, piece);
-                Ok(())
-            }
+            "return_statement" => self.leave(node, open),
             "compound_statement" if self.meets(node) => {
                 self.close(open);
                 let body = self.of(node)?;
@@ -485,12 +480,12 @@ impl<'k, 't> Steps<'k, 't> {
             .filter(|target| target.kind() == "identifier")
             .and_then(|target| self.variables.meant(target))
             .is_some_and(|index| self.variables.list[index].kind == Kind::Uniform);
-        if uniform && !self.meets(node) {
-            self.common(open, self.piece(node));
-            return Ok(());
-        }
         let piece = self.replaced(node, open)?;
-        self.push(open, node, piece);
+        if uniform {
+            self.common(open, piece);
+        } else {
+            self.push(open, node, piece);
+        }
         Ok(())
     }
 }
@@ -519,7 +514,7 @@ pub(super) fn jump(node: Node<'_>, any: bool) -> Option<Node<'_>> {
 }
 
 /// Returns the condition of an `if` that contains nothing but a `return`.
-fn guard(node: Node<'_>) -> Option<Node<'_>> {
+pub(super) fn guard(node: Node<'_>) -> Option<Node<'_>> {
     let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "if_statement");
     let (condition, then) = (field("condition")?, field("consequence")?);
     let only = |node: Node<'_>| matches!(&statements(node)[..], [one] if one.kind() == "return_statement");

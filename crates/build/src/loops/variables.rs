@@ -20,9 +20,10 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
+use super::meetings::{Meeting, meeting};
 use super::progression::Course;
 use super::waits::{Macro, Waits, callee};
-use crate::parse::{children, declarators, declared, descendants, identifiers, named};
+use crate::parse::{children, declarators, declared, descendants, has_word, identifiers, named};
 
 /// How a variable is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,8 @@ struct Allowed<'a> {
     identifier: &'a dyn Fn(Node<'_>) -> bool,
     /// An element of an array.
     read: &'a dyn Fn(Node<'_>) -> bool,
+    /// The outcome of a vote in which all threads take part.
+    outcome: bool,
 }
 
 /// A kernel's variables.
@@ -328,7 +331,7 @@ impl<'k, 't> Variables<'k, 't> {
             !self.varying.contains(name) || self.is_shared(name)
         };
         let read = |place: Node<'_>| self.is_common_place(place);
-        self.is_simple(node, &Allowed { identifier: &common, read: &read })
+        self.is_simple(node, &Allowed { identifier: &common, read: &read, outcome: true })
     }
 
     /// Returns true if a uniform expression reads memory.
@@ -380,7 +383,7 @@ impl<'k, 't> Variables<'k, 't> {
                 name == "threadIdx" || Some(name) == counter || !self.varying.contains(name)
             }
         };
-        self.is_simple(node, &Allowed { identifier: &fixed, read: &|_| false })
+        self.is_simple(node, &Allowed { identifier: &fixed, read: &|_| false, outcome: false })
     }
 
     /// Returns true if an expression only computes, and only from parts that are `allowed`.
@@ -418,6 +421,10 @@ impl<'k, 't> Variables<'k, 't> {
             | "unary_expression"
             | "argument_list" => named(node).into_iter().all(|node| self.is_simple(node, allowed)),
             "call_expression" => {
+                let is_count = |name| matches!(meeting(name), Some((Meeting::Count(_), _)));
+                if allowed.outcome && callee(self.text, node).is_some_and(is_count) {
+                    return true;
+                }
                 let pure = callee(self.text, node)
                     .is_some_and(|name| PURE.contains(&name) || self.computes(name))
                     || node.child_by_field_name("function").is_some_and(|f| f.kind() == "primitive_type");
@@ -465,7 +472,11 @@ impl<'k, 't> Variables<'k, 't> {
     fn nested(&mut self, body: Node<'t>) {
         self.varying.insert("threadIdx".to_owned());
         let mut names = HashSet::new();
-        let declares = |node: &Node<'_>| matches!(node.kind(), "declaration" | "for_range_loop");
+        // A constant that the compiler knows is the same for all threads.
+        let is_constant = |node: &Node<'_>| has_word(self.text, *node, "constexpr");
+        let declares = |node: &Node<'_>| {
+            node.kind() == "for_range_loop" || node.kind() == "declaration" && !is_constant(node)
+        };
         for declarator in descendants(body).filter(declares).flat_map(declarators) {
             identifiers(self.text, declared(declarator), &mut names);
         }

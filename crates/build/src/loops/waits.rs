@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use tree_sitter::{Node, Tree};
 
-use super::groups;
+use super::{groups, turns};
 use crate::diagnostic::Result;
 use crate::headers;
 use crate::names::{is_word, last_name};
@@ -21,7 +21,8 @@ use crate::parse::{
 };
 
 /// The functions in the device headers that wait. Some are defined by macros, so we could not find them by their calls.
-const ROOTS: [&str; 16] = [
+const ROOTS: [&str; 17] = [
+    turns::ANY,
     "gs_cpu_barrier",
     "gs_cpu_warp",
     "__shfl",
@@ -47,6 +48,8 @@ type Words = HashSet<String>;
 struct Names {
     calls: HashMap<String, Words>,
     mentions: HashMap<String, Words>,
+    /// How long each function's text is, in bytes.
+    lengths: HashMap<String, usize>,
     macros: HashMap<String, Words>,
     /// The words in each macro that have a meaning at its use: neither parameters nor members.
     free: HashMap<String, Words>,
@@ -69,6 +72,7 @@ impl Names {
                     {
                         let name = last_name(&text[name.byte_range()]).to_owned();
                         called(text, body, self.calls.entry(name.clone()).or_default());
+                        *self.lengths.entry(name.clone()).or_default() += body.byte_range().len();
                         identifiers(text, body, self.mentions.entry(name.clone()).or_default());
                         if text[declarator.byte_range()].contains('&') {
                             self.references.insert(name);
@@ -256,6 +260,14 @@ impl Waits {
             && !self.reads(name)
             && !self.functions.contains(name)
             && self.free_of(name).iter().all(|word| plain(word))
+    }
+
+    /// Returns how long the texts of those of your functions are that these words name, with all that they call.
+    pub(super) fn length(&self, words: &Words) -> usize {
+        let own = |words: &Words| words.intersection(&self.functions).cloned().collect::<Words>();
+        let mut reached = own(words);
+        reach(&mut reached, &self.names.calls);
+        own(&reached).iter().filter_map(|name| self.names.lengths.get(name)).sum()
     }
 
     /// Returns true if a macro is one of these, or leads to one.

@@ -34,7 +34,8 @@ using gs_cpu_element_type = std::remove_cv_t<std::remove_pointer_t<std::decay_t<
 enum gs_cpu_how : unsigned {
     gs_cpu_sets_index = 1,  // it sets `threadIdx` itself, which functions outside of the kernel read
     gs_cpu_by_warp = 2,     // warp by warp, because it asks for the warp or the lane
-    gs_cpu_any_order = 4    // each thread may touch memory in any order, which GCC infers from `ivdep`
+    gs_cpu_any_order = 4,   // each thread may touch memory in any order, which GCC infers from `ivdep`
+    gs_cpu_large = 8        // the compiler should see its body only a few times
 };
 
 // Whether we know that a comparison holds for all threads in a row. Unknown if a loop does not ask.
@@ -351,6 +352,9 @@ struct gs_cpu_part {
 #pragma GCC ivdep
 #pragma GCC unroll 1
             for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
+        } else if constexpr ((How & gs_cpu_large) != 0) {
+#pragma GCC unroll 1
+            for (int x = begin, at = start.zero; x < end; ++x, ++at) one(x, at);
         } else {
             // One thread after the other, because atomics need that.
 #pragma GCC unroll 4
@@ -406,7 +410,25 @@ struct gs_cpu_row : gs_cpu_in_row {
     GS_CPU_LOOP void each(Body body) const {
         constexpr uint32_t warp = GS_CPU_LOOPS_WARP, half = warp / 2;
         // The compiler aligns the loop that we expect.
-        if (__builtin_expect(!all, 0)) {
+        if constexpr ((How & gs_cpu_large) != 0) {
+            constexpr uint32_t warps = GS_CPU_LOOPS_WARPS;
+            if (!all) {
+                for (uint32_t begin = 0, count; begin < length && first + begin < threads.end; begin += count) {
+                    const size_t thread = first + begin;
+                    count = warp - (uint32_t)thread % warp;
+                    if (count > length - begin) count = length - begin;
+                    const uint3 index = {begin, this->index.y, this->index.z};
+                    gs_cpu_part<0>{threads, thread, index, count, start}.template each<How>(body);
+                }
+            } else if (length % warp != 0) {
+                for (uint32_t begin = 0; begin < length; begin += half) {
+                    const uint3 index = {begin, this->index.y, this->index.z};
+                    gs_cpu_part<half>{threads, first + begin, index, half, start}.template each<How>(body);
+                }
+            } else {
+                gs_cpu_part<warps>{threads, first, index, length, start}.template each<How>(body);
+            }
+        } else if (__builtin_expect(!all, 0)) {
             parts([&](const auto part) GS_CPU_LOOP { part.template each<How>(body); });
         } else if (length % warp != 0) {
             for (uint32_t begin = 0; begin < length; begin += half) {
@@ -442,7 +464,9 @@ struct gs_cpu_row : gs_cpu_in_row {
     // Like `each`, but also tells the body whether something holds for all threads in the row.
     template <unsigned How, class Body>
     GS_CPU_LOOP void each_within(bool holds, Body body) const {
-        if (holds) {
+        if constexpr ((How & gs_cpu_large) != 0) {
+            each<How>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
+        } else if (holds) {
             each<How>([&](const auto turn) GS_CPU_LOOP { body(turn, std::true_type()); });
         } else {
             each<How>([&](const auto turn) GS_CPU_LOOP { body(turn, std::false_type()); });
