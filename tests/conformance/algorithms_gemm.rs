@@ -275,6 +275,10 @@ fn batches_and_distances_are_respected(device: &Device) -> Result<()> {
         for (gaps, size) in [([0, 0, 0], [24, 16, 72]), ([1, 0, 3], [9, 35, 14])] {
             let rounded = 1.0 / 2048.0;
             let case = Case { batch: 200, gaps, input_rounding: rounded, ..Case::plain(size, by_columns) };
+            #[expect(
+                clippy::redundant_closure_for_method_calls,
+                reason = "the method is of a product with one lifetime"
+            )]
             case.check_with::<f32>(&s, |product| product.allow_tf32())?;
         }
     }

@@ -45,7 +45,7 @@ fn upload<T: Value>(s: &Stream, seed: u64) -> Result<Vec<Buffer<T>>> {
     (0..COUNT).map(|at| s.upload(&whole::<T>(ROOM, seed + at as u64))).collect()
 }
 
-fn parts<'a, T: Plain>(buffers: &'a [Buffer<T>], form: impl Fn(usize) -> Form) -> Result<Vec<View<'a, T>>> {
+fn parts<T: Plain>(buffers: &[Buffer<T>], form: impl Fn(usize) -> Form) -> Result<Vec<View<'_, T>>> {
     buffers.iter().enumerate().map(|(at, buffer)| buffer.slice(form(at).start..)).collect()
 }
 

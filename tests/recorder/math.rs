@@ -102,7 +102,7 @@ fn workspace_is_kept_for_the_last_streams_and_graphs_have_their_own() {
 
         // A graph on the stream that has workspace takes other memory, or plain calls would wait for the graph.
         let address = |work: &mut dyn FnMut()| {
-            let ((), calls) = recorder.record(|| work());
+            let ((), calls) = recorder.record(work);
             let set = calls.iter().find(|call| call.name.contains("blasSetWorkspace"));
             set.map(|call| call.arg("memory"))
         };

@@ -1,6 +1,6 @@
 //! What every function of the module does around its work.
 
-use gpustream::{Result, Stream, ViewMut};
+use gpustream::{AsViewMut as _, Result, Stream, ViewMut};
 use pyo3::prelude::*;
 
 use crate::array::{Array, Number};

@@ -123,7 +123,7 @@ pub(crate) fn shapes_differ(text: String) -> Error {
 
 /// Checks that `out` does not overlap what the call reads. The library cannot see that, because it takes two arrays from
 /// outside for two pieces of memory, even if they are the same one.
-pub(crate) fn check_apart<T>(written: &View<'_, T>, read: &[View<'_, T>]) -> Result<()> {
+pub(crate) fn check_apart<T: Number>(written: &View<'_, T>, read: &[View<'_, T>]) -> Result<()> {
     let range = |view: &View<'_, T>| view.as_raw().0..view.as_raw().0 + view.len() * size_of::<T>();
     let out = range(written);
     if read.iter().map(range).any(|input| input.start < out.end && out.start < input.end) {

@@ -20,8 +20,8 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::meetings::{Meeting, meeting};
 use super::progression::Course;
+use super::turns;
 use super::waits::{Macro, Waits, callee};
 use crate::parse::{children, declarators, declared, descendants, has_word, identifiers, named};
 
@@ -85,7 +85,7 @@ struct Allowed<'a> {
     identifier: &'a dyn Fn(Node<'_>) -> bool,
     /// An element of an array.
     read: &'a dyn Fn(Node<'_>) -> bool,
-    /// The outcome of a vote in which all threads take part.
+    /// The outcome of [`turns::ANY`], in which all threads take part.
     outcome: bool,
 }
 
@@ -421,8 +421,7 @@ impl<'k, 't> Variables<'k, 't> {
             | "unary_expression"
             | "argument_list" => named(node).into_iter().all(|node| self.is_simple(node, allowed)),
             "call_expression" => {
-                let is_count = |name| matches!(meeting(name), Some((Meeting::Count(_), _)));
-                if allowed.outcome && callee(self.text, node).is_some_and(is_count) {
+                if allowed.outcome && callee(self.text, node) == Some(turns::ANY) {
                     return true;
                 }
                 let pure = callee(self.text, node)

@@ -129,7 +129,7 @@ impl Plan {
     ) -> Result<R> {
         match self.work_bytes {
             0 => call(None),
-            ..=SMALL => self.small.lend(stream, |work| call(Some(work))),
+            1..=SMALL => self.small.lend(stream, |work| call(Some(work))),
             bytes => call(Some(&mut stream.alloc(bytes)?)),
         }
     }

@@ -180,7 +180,7 @@ fn on_library<T: Real, X: Plain, Y: Plain>(
         let work_at = Address(work.as_ref().map_or(0, |work| work.as_raw().0));
         // For as long as the work area is borrowed.
         let mut memory: SmallVec<[Arg<'_>; 4]> = memory.into_iter().map(|arg| arg as Arg<'_>).collect();
-        memory.extend(work.map(|work| Arg::write(work)));
+        memory.extend(work.map(Arg::write));
         // SAFETY: the transform goes to the stream that we are given, reads and writes `memory` alone, and depends on nothing but
         // `transform` and that memory. The plan lives until this use of its marker is done, and in a graph as long as the graph.
         unsafe {
