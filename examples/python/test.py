@@ -303,6 +303,36 @@ def interpreter_ends_whatever_is_alive():
         assert run.returncode == 0 and not run.stderr, f"{name}: {run.returncode}\n{run.stderr}"
 
 
+def matrices_are_multiplied():
+    random = np.random.default_rng(2)
+    for m, k, n in [(1, 1, 1), (3, 4, 5), (64, 100, 7), (2, 0, 3)]:
+        x, y = random.random((m, k), dtype=np.float32), random.random((k, n), dtype=np.float32)
+        z = np.from_dlpack(example.matmul(x, y))
+        assert z.shape == (m, n) and np.allclose(z, x @ y, atol=1e-4), (m, k, n)
+    out = np.zeros((64, 64), dtype=np.float32)
+    x = random.random((64, 64), dtype=np.float32)
+    assert example.matmul(x, example.matmul(x, x), out=out) is out
+    assert np.allclose(out, x @ x @ x, rtol=1e-4)
+    refused(ValueError, "shapes (m, k) and (k, n)", example.matmul, x, x[:5])
+    refused(ValueError, "shapes (m, k) and (k, n)", example.matmul, x, x[0])
+    refused(ValueError, "`out` overlaps", example.matmul, x, x, out=x)
+    refused(ValueError, "elements are complex64", example.matmul, x.astype(np.complex64), x)
+
+
+def the_last_dimension_is_transformed():
+    random = np.random.default_rng(3)
+    for shape in [(1,), (8,), (3, 100), (2, 5, 12), (0, 4)]:
+        x = (random.random(shape) + 1j * random.random(shape)).astype(np.complex64)
+        z = example.fft(x)
+        assert z.shape == shape
+        back = np.from_dlpack(example.fft(z, inverse=True))
+        assert np.allclose(np.from_dlpack(z), np.fft.fft(x), atol=1e-4) and np.allclose(back, x, atol=1e-5), shape
+    refused(ValueError, "needs an element", example.fft, x[:, :0].copy())
+    refused(ValueError, "elements are float32", example.fft, np.ones(4, dtype=np.float32))
+    one = np.ones(4, dtype=np.float32)
+    refused(ValueError, "not complex64", example.fft, example.scale_add(one, one, 1.0))
+
+
 # Tests with PyTorch and CuPy, on a GPU.
 
 
@@ -408,6 +438,40 @@ def torch_does_not_wait():
                 stream.synchronize()
                 assert (z == 8).all() and (w == 8).all() and (out == 9).all(), (z[0], w[0], out[0])
                 del z, w
+
+
+def torch_products_and_transforms_do_not_wait():
+    """A kernel spins in the caller's stream. The calls return all the same, and work on tensors where they are."""
+    torch = torch_gpu()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        # The first round opens the libraries, loads their kernels and makes a plan.
+        for cycles in 0, 1 << 31:
+            x, out = torch.rand(256, 128, device="cuda"), torch.zeros(256, 256, device="cuda")
+            y = x.t().contiguous()
+            stream.synchronize()
+            torch.cuda._sleep(cycles)
+            example.matmul(x, y, out=out)
+            wave = torch.complex(out, torch.zeros_like(out))
+            z = torch.from_dlpack(example.fft(wave))
+            back = torch.from_dlpack(example.fft(z, inverse=True))
+            if cycles:
+                assert not stream.query(), "a call waited for the stream"
+            stream.synchronize()
+            # PyTorch may multiply with fewer digits, so the reference has more.
+            assert torch.allclose(out.double(), x.double() @ y.double(), rtol=1e-4)
+            assert torch.allclose(z, torch.fft.fft(wave), rtol=1e-3, atol=1e-2)
+            assert torch.allclose(back, wave, rtol=1e-4, atol=1e-3)
+
+
+def cupy_products_and_transforms():
+    cupy = cupy_gpu()
+    x = cupy.random.random((100, 64), dtype=cupy.float32)
+    y = cupy.random.random((64, 50), dtype=cupy.float32)
+    z = cupy.from_dlpack(example.matmul(x, y))
+    assert cupy.allclose(z.astype(cupy.float64), x.astype(cupy.float64) @ y.astype(cupy.float64), rtol=1e-4)
+    wave = z.astype(cupy.complex64)
+    assert cupy.allclose(cupy.from_dlpack(example.fft(wave)), cupy.fft.fft(wave), rtol=1e-3, atol=1e-2)
 
 
 def torch_streams_hand_over():
@@ -619,6 +683,8 @@ TESTS = [
     what_does_not_fit_is_refused,
     capsule_is_used_once,
     read_only_arrays_are_read,
+    matrices_are_multiplied,
+    the_last_dimension_is_transformed,
     either_side_may_go_first,
     threads_do_not_wait_for_each_other,
     python_runs_while_a_call_waits,
@@ -628,11 +694,13 @@ TESTS = [
     torch_tensors_are_used_where_they_are,
     torch_errors_say_what_to_do,
     torch_does_not_wait,
+    torch_products_and_transforms_do_not_wait,
     torch_streams_hand_over,
     torch_memory_stays_while_it_is_used,
     torch_memory_stays_the_same,
     cupy_arrays_are_used_where_they_are,
     cupy_does_not_wait,
+    cupy_products_and_transforms,
     cupy_and_the_array_interface,
     torch_and_cupy_together,
     gpu_and_cpu_streams_of_the_protocol,
