@@ -9,7 +9,7 @@ use gpustream::half::f16;
 use gpustream::{Arg, AsView as _, Buffer, ErrorKind, Result, Stream, View, bytemuck};
 use smallvec::SmallVec;
 
-use super::library::{Library, PointerMode};
+use super::library::{Library, PointerMode, compute};
 use crate::call::{Address, mismatch, refusal};
 use crate::keys::key_of;
 use crate::number::{Number, Scalar};
@@ -65,6 +65,13 @@ impl<'a, S: Number> Scalars<'a, S> {
         Ok(all)
     }
 
+    /// Takes the scalars of a product, in the type that its way to compute wants.
+    #[track_caller]
+    pub(super) fn of_product(stream: &Stream, scalars: [Scalar<'a, S>; 2], compute: u32) -> Result<Self> {
+        let scalars = Self::new(stream, scalars)?;
+        if compute == compute::F16 { scalars.in_f16() } else { Ok(scalars) }
+    }
+
     /// Returns the scalars of a call that has none, and whose result goes to the device.
     pub(super) fn of_result() -> Self {
         Self {
@@ -77,7 +84,7 @@ impl<'a, S: Number> Scalars<'a, S> {
 
     /// Turns scalars of `f32` into `f16`.
     #[track_caller]
-    pub(super) fn in_f16(mut self) -> Result<Self> {
+    fn in_f16(mut self) -> Result<Self> {
         if self.mode == PointerMode::Device {
             let text = "`Compute::F16` takes scalars in `f16`, which views of `f32` are not; give scalars that the host knows";
             return Err(refusal(ErrorKind::InvalidArgument, "gemm", text.to_owned()));

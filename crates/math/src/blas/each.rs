@@ -145,8 +145,7 @@ fn on_library<A: Element, C: Element, S: Number>(
         .collect();
     let array = addresses::on_device(stream, addresses)?;
     let pointers = [0, 1, 2].map(|at| Address(array.as_raw().0 + at * count * size_of::<u64>()));
-    let scalars = Scalars::new(stream, [options.alpha, options.beta])?;
-    let scalars = if compute == compute::F16 { scalars.in_f16()? } else { scalars };
+    let scalars = Scalars::of_product(stream, [options.alpha, options.beta], compute)?;
     let lens = [a.len(), b.len()];
     let mut memory: SmallVec<[Arg<'_>; 6]> = inputs.iter().map(|input| Arg::read(input)).collect();
     memory.extend(outputs.iter_mut().map(|output| Arg::write(output)));

@@ -204,8 +204,7 @@ fn on_library<A: Element, C: Element, S: Number>(
     let (a, b) = (conjugate::choose(a, a_copy.as_ref())?, conjugate::choose(b, b_copy.as_ref())?);
     let call = Call::new(library, &a, &b, (c.place(), C::TYPE), compute);
     let mut c = c.into_memory();
-    let scalars = Scalars::new(stream, [options.alpha, options.beta])?;
-    let scalars = if compute == compute::F16 { scalars.in_f16()? } else { scalars };
+    let scalars = Scalars::of_product(stream, [options.alpha, options.beta], compute)?;
     let (a, b) = (a.memory(), b.memory());
     let to = Address(c.view().as_raw().0);
     // Inputs without elements may have no address, and cuBLAS still looks at it.

@@ -155,32 +155,30 @@ fn on_library<T: Real, X: Plain, Y: Plain>(
         _ => None,
     };
     let key = key_of(stream, (*transform, T::IS_DOUBLE))?;
-    let (from, to, input);
-    let mut memory: SmallVec<[Arg<'_>; 4]> = smallvec![Arg::read(plan.marker())];
-    match (ends, &mut copy) {
-        (Ends::Apart(_, y), Some(copy)) => {
-            (from, to) = (Address(copy.as_raw().0), Address(y.view().as_raw().0));
-            memory.extend([Arg::write(copy), Arg::write(y)]);
-        }
-        (Ends::Apart(x, y), None) => {
-            (from, to) = (Address(x.as_raw().0), Address(y.view().as_raw().0));
-            input = x;
-            memory.extend([Arg::read(&input), Arg::write(y)]);
-        }
-        (Ends::Overwriting(x, y), _) => {
-            (from, to) = (Address(x.view().as_raw().0), Address(y.view().as_raw().0));
-            memory.extend([Arg::write(x), Arg::write(y)]);
-        }
-        (Ends::InPlace(x), _) => {
-            (from, to) = (Address(x.view().as_raw().0), Address(x.view().as_raw().0));
-            memory.push(Arg::write(x));
-        }
-    }
     plan.lend(stream, |work| {
         let work_at = Address(work.as_ref().map_or(0, |work| work.as_raw().0));
-        // For as long as the work area is borrowed.
-        let mut memory: SmallVec<[Arg<'_>; 4]> = memory.into_iter().map(|arg| arg as Arg<'_>).collect();
+        let (from, to, input);
+        let mut memory: SmallVec<[Arg<'_>; 4]> = smallvec![Arg::read(plan.marker())];
         memory.extend(work.map(Arg::write));
+        match (ends, &mut copy) {
+            (Ends::Apart(_, y), Some(copy)) => {
+                (from, to) = (Address(copy.as_raw().0), Address(y.view().as_raw().0));
+                memory.extend([Arg::write(copy), Arg::write(y)]);
+            }
+            (Ends::Apart(x, y), None) => {
+                (from, to) = (Address(x.as_raw().0), Address(y.view().as_raw().0));
+                input = x;
+                memory.extend([Arg::read(&input), Arg::write(y)]);
+            }
+            (Ends::Overwriting(x, y), _) => {
+                (from, to) = (Address(x.view().as_raw().0), Address(y.view().as_raw().0));
+                memory.extend([Arg::write(x), Arg::write(y)]);
+            }
+            (Ends::InPlace(x), _) => {
+                (from, to) = (Address(x.view().as_raw().0), Address(x.view().as_raw().0));
+                memory.push(Arg::write(x));
+            }
+        }
         // SAFETY: the transform goes to the stream that we are given, reads and writes `memory` alone, and depends on nothing but
         // `transform` and that memory. The plan lives until this use of its marker is done, and in a graph as long as the graph.
         unsafe {
