@@ -161,6 +161,28 @@ fn suits_tensors<T: Plain>((matrix, place): &(View<'_, T>, Storage)) -> bool {
         && place.width > 0
 }
 
+/// Calls a kernel: all take the same arguments first.
+macro_rules! multiply {
+    ($kernels:expr, $kernel:ident [$($generics:tt)*], $call:ident, $launch:expr $(, $more:expr)* $(,)?) => {
+        $kernels.$kernel $($generics)* (
+            $call.stream,
+            $launch,
+            &$call.a.0,
+            &$call.b.0,
+            &mut $call.c.0,
+            optional($call.bias),
+            $call.a.1.into(),
+            $call.b.1.into(),
+            $call.c.1.into(),
+            $call.size[2] as u32,
+            $call.alpha,
+            $call.beta,
+            $call.activation,
+            $($more),*
+        )
+    };
+}
+
 /// What the loops on the CPU compute at once. Smaller parts keep all workers busy, and larger ones copy less.
 fn on_shares<T: Multiply + HasGemmShares<T::Output, T::Sum>>(mut call: Call<'_, T>) -> Result<()> {
     let workers = call.stream.device().info().multiprocessors as usize;
@@ -176,20 +198,12 @@ fn on_shares<T: Multiply + HasGemmShares<T::Output, T::Sum>>(mut call: Call<'_, 
     let (blocks, launch) = form.launch(&call, workers);
     let of_worker = 256 * (form.rows + form.columns) + form.rows * form.columns;
     let mut room: Buffer<T::Sum> = call.stream.alloc(of_worker * blocks as usize)?;
-    call.stream.device().extension(shares::Kernels::load)?.gemm_shares(
-        call.stream,
+    let kernels = call.stream.device().extension(shares::Kernels::load)?;
+    multiply!(
+        kernels,
+        gemm_shares [],
+        call,
         &launch,
-        &call.a.0,
-        &call.b.0,
-        &mut call.c.0,
-        optional(call.bias),
-        call.a.1.into(),
-        call.b.1.into(),
-        call.c.1.into(),
-        call.size[2] as u32,
-        call.alpha,
-        call.beta,
-        call.activation,
         call.by_columns[0].into(),
         call.by_columns[1].into(),
         &mut room,
@@ -262,7 +276,7 @@ impl<'a, T: Multiply> Call<'a, T> {
         [factor(&self.a, self.by_columns[0]), factor(&self.b, !self.by_columns[1])]
     }
 
-    /// Returns true if the copies of factors, which a large form may need, take little time beside the product.
+    /// Returns true if copying the factors takes little time compared with the product. A large form may need such copies.
     fn is_worth_copies(&self, across: bool) -> bool {
         const ENOUGH: usize = 512;
         let [rows, columns, _] = self.size;
@@ -297,24 +311,8 @@ where
 macro_rules! strided {
     ($kernel:ident $($generics:tt)*) => {
         |kernels, launch, mut call, shared| {
-            kernels.$kernel $($generics)* (
-                call.stream,
-                launch,
-                &call.a.0,
-                &call.b.0,
-                &mut call.c.0,
-                optional(call.bias),
-                call.a.1.into(),
-                call.b.1.into(),
-                call.c.1.into(),
-                call.size[2] as u32,
-                call.alpha,
-                call.beta,
-                call.activation,
-                shared,
-                call.by_columns[0].into(),
-                call.by_columns[1].into(),
-            )
+            let [a, b] = call.by_columns.map(u32::from);
+            multiply!(kernels, $kernel [$($generics)*], call, launch, shared, a, b)
         }
     };
 }
@@ -417,23 +415,7 @@ where
     let (blocks, launch) = form.launch(&call, most);
     macro_rules! launch {
         ($kernel:ident, [$($choice:literal),*] $(, $more:expr)*) => {
-            loaded.kernels.$kernel::<T, $($choice),*>(
-                call.stream,
-                &launch,
-                &call.a.0,
-                &call.b.0,
-                &mut call.c.0,
-                optional(call.bias),
-                call.a.1.into(),
-                call.b.1.into(),
-                call.c.1.into(),
-                call.size[2] as u32,
-                call.alpha,
-                call.beta,
-                call.activation,
-                form.shared,
-                $($more),*
-            )
+            multiply!(loaded.kernels, $kernel [::<T, $($choice),*>], call, &launch, form.shared $(, $more)*)
         };
     }
     if is_by_tensors {
