@@ -1,4 +1,4 @@
-// What the kernels that multiply matrices share: where matrices are, how blocks share the work, and what becomes of the sums.
+// All kernels that multiply matrices use this: it says where the matrices are, gives each block its tiles, and stores the sums.
 #ifndef GPUSTREAM_KERNELS_GEMM_CUH
 #define GPUSTREAM_KERNELS_GEMM_CUH
 

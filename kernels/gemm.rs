@@ -1,4 +1,4 @@
-//! Products of matrices, on matrix cores where the device has them, with what is usually done to the result in the same pass.
+//! Products of matrices. Matrix cores compute them if the device has them, and bias and activation are added in the same pass.
 
 mod forms;
 

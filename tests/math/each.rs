@@ -49,7 +49,7 @@ fn parts<T: Plain>(buffers: &[Buffer<T>], form: impl Fn(usize) -> Form) -> Resul
     buffers.iter().enumerate().map(|(at, buffer)| buffer.slice(form(at).start..)).collect()
 }
 
-/// Compares a list of products of whole numbers, which are exact, with the products one by one.
+/// Computes products as a list and one by one, and compares them. The numbers are whole, so the sums are exact.
 fn compare<A: Product<C> + Value, C: Value>(s: &Stream, form: impl Fn(usize) -> Form) -> Result<()>
 where
     A::Scalar: Value,
