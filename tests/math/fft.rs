@@ -3,6 +3,7 @@
 use std::f64::consts::TAU;
 
 use conformance::{Random, refused, streams, tests};
+use gpustream::half::f16;
 use gpustream::{Buffer, Device, ErrorKind, Result, Stream};
 use gpustream_math::Complex;
 use gpustream_math::fft::Real;
@@ -14,7 +15,7 @@ tests! {
     Warps: complex_transforms_follow_the_definition, real_transforms_give_half, spacings_are_followed,
         transforms_in_place_are_the_same, inverse_transforms_keep_their_input;
     Plain: forward_and_back_multiplies_by_the_length, transforms_are_ordered_with_other_streams,
-        captures_and_steps_give_the_same_bits, plans_are_made_before_captures, forgotten_plans_live_until_their_work_is_done,
+        captures_and_steps_give_the_same_bits, half_precision_has_its_limits, plans_are_made_before_captures, forgotten_plans_live_until_their_work_is_done,
         shapes_that_do_not_fit_are_refused, large_transforms_use_all_workers;
 }
 
@@ -73,6 +74,12 @@ const SHAPES: [(usize, [usize; 3]); 12] = [
     (3, [2, 1, 6]),
 ];
 
+/// Returns the shapes that a device transforms in numbers of `T`. cuFFT has only powers of 2 for `f16`.
+fn shapes<T: Real>() -> impl Iterator<Item = (usize, [usize; 3])> {
+    let are_powers = |lens: &[usize; 3]| lens.iter().all(|len| len.is_power_of_two());
+    SHAPES.into_iter().filter(move |(_, lens)| size_of::<T>() > 2 || are_powers(lens))
+}
+
 fn shape(rank: usize, [planes, rows, columns]: [usize; 3]) -> FftShape {
     match rank {
         1 => FftShape::new_1d(columns),
@@ -86,10 +93,11 @@ fn half_of(whole: &[C64], columns: usize) -> Vec<C64> {
     whole.chunks_exact(columns).flat_map(|row| row[..=columns / 2].to_vec()).collect()
 }
 
-macro_rules! for_both {
+macro_rules! for_all {
     ($function:ident($($argument:expr),*)) => {{
         $function::<f32>($($argument),*)?;
-        $function::<f64>($($argument),*)
+        $function::<f64>($($argument),*)?;
+        $function::<f16>($($argument),*)
     }};
 }
 
@@ -98,7 +106,7 @@ fn complex_transforms_follow_the_definition(device: &Device) -> Result<()> {
     where
         Complex<T>: Value,
     {
-        for (rank, lens) in SHAPES {
+        for (rank, lens) in shapes::<T>() {
             let n = lens.iter().product();
             for (batch, direction) in [(1, Direction::Forward), (3, Direction::Inverse)] {
                 let x = fractions::<Complex<T>>(n * batch, n as u64);
@@ -113,7 +121,7 @@ fn complex_transforms_follow_the_definition(device: &Device) -> Result<()> {
         Ok(())
     }
     let s = &device.stream()?;
-    for_both!(of(s))
+    for_all!(of(s))
 }
 
 fn real_transforms_give_half(device: &Device) -> Result<()> {
@@ -121,7 +129,7 @@ fn real_transforms_give_half(device: &Device) -> Result<()> {
     where
         Complex<T>: Value,
     {
-        for (rank, lens) in SHAPES {
+        for (rank, lens) in shapes::<T>() {
             let n: usize = lens.iter().product();
             for batch in [1, 3] {
                 let shape = shape(rank, lens).batch(batch);
@@ -146,7 +154,7 @@ fn real_transforms_give_half(device: &Device) -> Result<()> {
         Ok(())
     }
     let s = &device.stream()?;
-    for_both!(of(s))
+    for_all!(of(s))
 }
 
 fn spacings_are_followed(device: &Device) -> Result<()> {
@@ -213,7 +221,8 @@ fn spacings_are_followed(device: &Device) -> Result<()> {
         Ok(())
     }
     let s = &device.stream()?;
-    for_both!(of(s))
+    of::<f32>(s)?;
+    of::<f64>(s)
 }
 
 fn transforms_in_place_are_the_same(device: &Device) -> Result<()> {
@@ -221,7 +230,7 @@ fn transforms_in_place_are_the_same(device: &Device) -> Result<()> {
     where
         Complex<T>: Value,
     {
-        for (rank, lens) in SHAPES {
+        for (rank, lens) in shapes::<T>() {
             let (n, columns) = (lens.iter().product::<usize>(), lens[2]);
             let shape = shape(rank, lens).batch(2);
             let x = fractions::<Complex<T>>(2 * n, 5);
@@ -252,7 +261,7 @@ fn transforms_in_place_are_the_same(device: &Device) -> Result<()> {
         Ok(())
     }
     let s = &device.stream()?;
-    for_both!(of(s))
+    for_all!(of(s))
 }
 
 fn inverse_transforms_keep_their_input(device: &Device) -> Result<()> {
@@ -336,6 +345,39 @@ fn captures_and_steps_give_the_same_bits(device: &Device) -> Result<()> {
     }
     if device.info().backend != gpustream::BackendName::CPU && step.fallback().is_none() {
         assert_eq!(step.stats().segments, 1, "{:?}", step.stats());
+    }
+    Ok(())
+}
+
+fn half_precision_has_its_limits(device: &Device) -> Result<()> {
+    let s = device.stream()?;
+    let one = Complex::new(f16::ONE, f16::ZERO);
+    // Other lengths than powers of 2 are right, or refused in words.
+    let (x, mut y) = (s.full(2 * 12, one)?, s.full(2 * 12, one)?);
+    let done = s.fft(&FftShape::new_1d(12).batch(2), Direction::Forward, &x, &mut y);
+    match device.info().backend {
+        gpustream::BackendName::CUDA => refused(done, ErrorKind::Unsupported, &["f16", "powers of 2"]),
+        gpustream::BackendName::CPU => done?,
+        _ => drop(done),
+    }
+    if device.info().backend == gpustream::BackendName::CPU {
+        let want = |at: usize| if at.is_multiple_of(12) { f16::from_f32(12.0) } else { f16::ZERO };
+        assert!(s.download(&y)?.iter().enumerate().all(|(at, y)| *y == Complex::new(want(at), f16::ZERO)));
+    }
+    // The sum of 2^17 ones is more than the greatest number of `f16`.
+    let n = 1 << 17;
+    let (x, mut y) = (s.full(n, one)?, s.full(n, one)?);
+    s.fft(&FftShape::new_1d(n), Direction::Forward, &x, &mut y)?;
+    assert!(!s.download(&y)?[0].re.is_finite());
+    // Columns of a matrix, and a step that runs again.
+    let shape = FftShape::new_1d(16).batch(8).input(Spacing::new().step(8).distance(1));
+    let (x, mut y) = (s.full(128, one)?, s.full(128, one)?);
+    let mut step = device.replay();
+    for _ in 0..4 {
+        s.fill(&mut y, one)?;
+        step.run(&s, |s| s.fft(&shape, Direction::Forward, &x, &mut y))?;
+        let want = |at: usize| if at.is_multiple_of(16) { f16::from_f32(16.0) } else { f16::ZERO };
+        assert!(s.download(&y)?.iter().enumerate().all(|(at, y)| y.re == want(at)));
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ macro_rules! complex {
     ($($part:ty)*) => {$(
         impl Value for Complex<$part> {
             fn of(value: Complex<f64>) -> Self {
-                Self::new(value.re as $part, value.im as $part)
+                Self::new(<$part>::of(value.re.into()), <$part>::of(value.im.into()))
             }
             fn wide(self) -> Complex<f64> {
                 Complex::new(f64::from(self.re), f64::from(self.im))
@@ -50,7 +50,7 @@ macro_rules! complex {
         }
     )*};
 }
-complex! { f32 f64 }
+complex! { f16 f32 f64 }
 
 /// Returns small whole numbers, whose products and sums are exact in every type.
 pub(crate) fn whole<T: Value>(n: usize, seed: u64) -> Vec<T> {

@@ -53,6 +53,13 @@ pub enum Scalar<'a, S> {
     Device(View<'a, S>),
 }
 
+impl<S> Scalar<'_, S> {
+    #[allow(dead_code, reason = "transforms have no scalars")]
+    pub(crate) fn is_on_device(&self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+}
+
 impl<S: Number> From<S> for Scalar<'_, S> {
     fn from(value: S) -> Self {
         Self::Host(value)
@@ -68,13 +75,15 @@ pub(crate) enum DataType {
     I8 = 3,
     C32 = 4,
     C64 = 5,
+    /// Only for Fourier transforms.
+    C16 = 6,
     I32 = 10,
     Bf16 = 14,
 }
 
 impl DataType {
     pub(crate) fn is_complex(self) -> bool {
-        matches!(self, Self::C32 | Self::C64)
+        matches!(self, Self::C16 | Self::C32 | Self::C64)
     }
 }
 

@@ -40,7 +40,8 @@ pub(crate) enum Names {
 ///
 /// If the handle's type differs between the vendors, the table is generic over it, and `=` tells CUDA's and HIP's.
 ///
-/// In test builds, CUDA's prototypes are compared with cudarc's, and HIP's with AMD's.
+/// In test builds, CUDA's prototypes are compared with cudarc's, and HIP's with AMD's. What those bindings do not have is
+/// `unproved`, and optional.
 macro_rules! vendor_functions {
     (
         $(#[$meta:meta])*
@@ -48,6 +49,7 @@ macro_rules! vendor_functions {
         text $text:literal | $hip_text:literal;
         required { $($name:ident: $cuda:ident | $hip:ident $(formerly $former:ident)? ($($arg:ident: $ty:ty),* $(,)?);)* }
         optional { $($more:ident: $more_cuda:ident | $more_hip:ident $(formerly $more_former:ident)? ($($more_arg:ident: $more_ty:ty),* $(,)?);)* }
+        $(unproved { $($rare:ident: $rare_cuda:ident | $rare_hip:ident ($($rare_arg:ident: $rare_ty:ty),* $(,)?);)* })?
     ) => {
         $(#[$meta])*
         pub(crate) struct $table $(<$generic>)? {
@@ -56,6 +58,7 @@ macro_rules! vendor_functions {
             text: Option<unsafe extern "C" fn(u32) -> *const std::ffi::c_char>,
             $( pub(crate) $name: Option<unsafe extern "C" fn($($ty),*) -> u32>, )*
             $( pub(crate) $more: Option<unsafe extern "C" fn($($more_ty),*) -> u32>, )*
+            $($( pub(crate) $rare: Option<unsafe extern "C" fn($($rare_ty),*) -> u32>, )*)?
         }
 
         impl $(<$generic: Copy>)? $table $(<$generic>)? {
@@ -86,6 +89,10 @@ macro_rules! vendor_functions {
                             $( Amd if names == $crate::table::Names::Former => symbol(library, stringify!($more_former)), )?
                             Amd => symbol(library, stringify!($more_hip)),
                         }, )*
+                        $($( $rare: match vendor {
+                            Nvidia => symbol(library, stringify!($rare_cuda)),
+                            Amd => symbol(library, stringify!($rare_hip)),
+                        }, )*)?
                     }
                 };
                 let mut missing = Vec::new();
@@ -105,6 +112,7 @@ macro_rules! vendor_functions {
 
             $( $crate::table::vendor_functions! { @method $name: $cuda | $hip ($($arg: $ty),*) } )*
             $( $crate::table::vendor_functions! { @method $more: $more_cuda | $more_hip ($($more_arg: $more_ty),*) } )*
+            $($( $crate::table::vendor_functions! { @method $rare: $rare_cuda | $rare_hip ($($rare_arg: $rare_ty),*) } )*)?
         }
 
         #[cfg(test)]

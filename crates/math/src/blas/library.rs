@@ -413,6 +413,7 @@ mod tests {
             (DataType::I32, Type::CUDA_R_32I),
             (DataType::C32, Type::CUDA_C_32F),
             (DataType::C64, Type::CUDA_C_64F),
+            (DataType::C16, Type::CUDA_C_16F),
         ];
         assert!(types.into_iter().all(|(ours, theirs)| ours as u32 == theirs as u32));
     }
@@ -457,6 +458,7 @@ mod tests {
             (DataType::I32, Type::HIP_R_32I),
             (DataType::C32, Type::HIP_C_32F),
             (DataType::C64, Type::HIP_C_64F),
+            (DataType::C16, Type::HIP_C_16F),
         ];
         assert!(types.into_iter().all(|(ours, theirs)| ours as u32 == theirs as u32));
     }

@@ -1,8 +1,9 @@
 //! Transforms on the CPU device: one pass for each dimension, whose lines the device's workers share. A line is transformed by
 //! the crate `rustfft`, and between real numbers and half of a transform by `realfft`.
 
+use std::any::TypeId;
 use std::marker::PhantomData;
-use std::slice::from_raw_parts_mut;
+use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use gpustream::{Arg, AsView as _, AsViewMut as _, Part, Plain, Result, Stream, ViewMut};
 use num_complex::Complex;
@@ -155,24 +156,25 @@ impl<T: Real> Passes<'_, T> {
         // memory, each line stays in its place.
         match self.kind {
             Kind::Complex(_) => {
-                let plan =
-                    Planners::<T>::with(stream, |complex, _| complex.plan_fft(columns, direction.into()))?;
+                let plan = Planners::<T::Wide>::with(stream, |complex, _| {
+                    complex.plan_fft(columns, direction.into())
+                })?;
                 // SAFETY: as above.
-                let work = move |line, room: &mut _| unsafe { complex(&*plan, from, to, line, room) };
+                let work = move |line, room: &mut _| unsafe { complex::<T>(&*plan, from, to, line, room) };
                 // SAFETY: as above.
                 unsafe { self.each(memory, lines, parts, work) }
             }
             Kind::ToHalf => {
-                let plan = Planners::<T>::with(stream, |_, real| real.plan_fft_forward(columns))?;
+                let plan = Planners::<T::Wide>::with(stream, |_, real| real.plan_fft_forward(columns))?;
                 // SAFETY: as above.
-                let work = move |line, room: &mut _| unsafe { to_half(&*plan, from, to, line, room) };
+                let work = move |line, room: &mut _| unsafe { to_half::<T>(&*plan, from, to, line, room) };
                 // SAFETY: as above.
                 unsafe { self.each(memory, lines, parts, work) }
             }
             Kind::FromHalf => {
-                let plan = Planners::<T>::with(stream, |_, real| real.plan_fft_inverse(columns))?;
+                let plan = Planners::<T::Wide>::with(stream, |_, real| real.plan_fft_inverse(columns))?;
                 // SAFETY: as above.
-                let work = move |line, room: &mut _| unsafe { from_half(&*plan, from, to, line, room) };
+                let work = move |line, room: &mut _| unsafe { from_half::<T>(&*plan, from, to, line, room) };
                 // SAFETY: as above.
                 unsafe { self.each(memory, lines, parts, work) }
             }
@@ -189,7 +191,7 @@ impl<T: Real> Passes<'_, T> {
         memory: &[Arg<'_>],
         units: usize,
         parts: u32,
-        work: impl Fn(usize, &mut Room<T>) + Send + Sync + 'static,
+        work: impl Fn(usize, &mut Room<T::Wide>) + Send + Sync + 'static,
     ) -> Result<()> {
         let closure = move |part: Part, ()| {
             T::with_room(|room| part.range(units).for_each(|unit| work(unit, room)));
@@ -203,7 +205,8 @@ impl<T: Real> Passes<'_, T> {
     fn outer(&self, memory: &[Arg<'_>], from: End, to: End, dimension: usize) -> Result<()> {
         let direction = self.kind.direction();
         let len = from.side.lens[dimension];
-        let plan = Planners::<T>::with(self.stream, |complex, _| complex.plan_fft(len, direction.into()))?;
+        let plan =
+            Planners::<T::Wide>::with(self.stream, |complex, _| complex.plan_fft(len, direction.into()))?;
         let columns = from.side.lens[2];
         let groups = columns.div_ceil(NEIGHBOURS);
         let others = from.side.lens[1 - dimension];
@@ -214,7 +217,7 @@ impl<T: Real> Passes<'_, T> {
             let first = group * NEIGHBOURS;
             let place = Group { transform, other, first, lines: NEIGHBOURS.min(columns - first), dimension };
             // SAFETY: as for the whole pass.
-            unsafe { neighbours(&*plan, from, to, place, room) };
+            unsafe { neighbours::<T>(&*plan, from, to, place, room) };
         };
         // SAFETY: both sides are within `memory`, and a part reads and writes its own groups of lines.
         unsafe { self.each(memory, units, parts, work) }
@@ -229,17 +232,18 @@ fn room_of<V: Plain>(room: &mut Vec<V>, len: usize) -> &mut [V] {
     &mut room[..len]
 }
 
-/// Copies a line from memory whose elements are `step` apart.
+/// Copies a line from memory whose elements are `step` apart, in the type that we compute with.
 ///
 /// # Safety
-/// The memory has the line, and it does not change.
-unsafe fn gather<V: Copy>(from: *const V, step: usize, line: &mut [V]) {
+/// The memory has the line, and it does not change. It is not where `line` is.
+unsafe fn gather<V: Copy, W>(from: *const V, step: usize, line: &mut [W], widen: impl Fn(V) -> W) {
     // SAFETY: by this function's contract.
     unsafe {
         if step == 1 {
-            std::ptr::copy(from, line.as_mut_ptr(), line.len());
+            let from = from_raw_parts(from, line.len());
+            line.iter_mut().zip(from).for_each(|(value, from)| *value = widen(*from));
         } else {
-            line.iter_mut().enumerate().for_each(|(i, value)| *value = *from.add(i * step));
+            line.iter_mut().enumerate().for_each(|(i, value)| *value = widen(*from.add(i * step)));
         }
     }
 }
@@ -248,31 +252,54 @@ unsafe fn gather<V: Copy>(from: *const V, step: usize, line: &mut [V]) {
 ///
 /// # Safety
 /// The memory has room for the line, and is not used elsewhere.
-unsafe fn scatter<V: Copy>(line: &[V], to: *mut V, step: usize) {
+unsafe fn scatter<V, W: Copy>(line: &[W], to: *mut V, step: usize, narrow: impl Fn(W) -> V) {
     // SAFETY: by this function's contract.
-    line.iter().enumerate().for_each(|(i, value)| unsafe { *to.add(i * step) = *value });
+    line.iter().enumerate().for_each(|(i, value)| unsafe { *to.add(i * step) = narrow(*value) });
+}
+
+/// Returns the memory that begins at `at` as a slice if its elements follow each other and have the type that we compute with.
+///
+/// # Safety
+/// The memory has so many elements, and is not used elsewhere.
+unsafe fn directly<'a, V: 'static, W: 'static>(at: *mut V, step: usize, len: usize) -> Option<&'a mut [W]> {
+    // SAFETY: by this function's contract, since it is one type.
+    (step == 1 && TypeId::of::<V>() == TypeId::of::<W>())
+        .then(|| unsafe { from_raw_parts_mut(at.cast(), len) })
+}
+
+fn widened<T: Real>(value: Complex<T>) -> Complex<T::Wide> {
+    Complex::new(value.re.widen(), value.im.widen())
+}
+
+fn narrowed<T: Real>(value: Complex<T::Wide>) -> Complex<T> {
+    Complex::new(T::narrow(value.re), T::narrow(value.im))
 }
 
 /// Transforms one line of complex numbers.
 ///
 /// # Safety
 /// Both sides have the line. The one does not change, and the other is not used elsewhere.
-unsafe fn complex<T: Real>(plan: &dyn Plan<T>, from: End, to: End, line: usize, room: &mut Room<T>) {
+unsafe fn complex<T: Real>(
+    plan: &dyn Plan<T::Wide>,
+    from: End,
+    to: End,
+    line: usize,
+    room: &mut Room<T::Wide>,
+) {
     let (x, y) = (from.line::<Complex<T>>(line), to.line::<Complex<T>>(line));
     let scratch = room_of(&mut room.scratch, plan.get_inplace_scratch_len());
     // SAFETY: by this function's contract.
     unsafe {
-        if to.step() == 1 {
-            let whole = from_raw_parts_mut(y, plan.len());
+        if let Some(whole) = directly(y, to.step(), plan.len()) {
             if x != y {
-                gather(x, from.step(), whole);
+                gather(x, from.step(), whole, widened);
             }
             return plan.process_with_scratch(whole, scratch);
         }
         let whole = room_of(&mut room.complex, plan.len());
-        gather(x, from.step(), whole);
+        gather(x, from.step(), whole, widened);
         plan.process_with_scratch(whole, scratch);
-        scatter(whole, y, to.step());
+        scatter(whole, y, to.step(), narrowed);
     }
 }
 
@@ -280,20 +307,27 @@ unsafe fn complex<T: Real>(plan: &dyn Plan<T>, from: End, to: End, line: usize, 
 ///
 /// # Safety
 /// As for [`complex`].
-unsafe fn to_half<T: Real>(plan: &dyn RealToComplex<T>, from: End, to: End, line: usize, room: &mut Room<T>) {
+unsafe fn to_half<T: Real>(
+    plan: &dyn RealToComplex<T::Wide>,
+    from: End,
+    to: End,
+    line: usize,
+    room: &mut Room<T::Wide>,
+) {
     let (x, y) = (from.line::<T>(line), to.line::<Complex<T>>(line));
     let (scratch, half) = (room_of(&mut room.scratch, plan.get_scratch_len()), plan.len() / 2 + 1);
     let real = room_of(&mut room.real, plan.len());
     // SAFETY: by this function's contract.
     unsafe {
-        gather(x, from.step(), real);
-        let whole =
-            if to.step() == 1 { from_raw_parts_mut(y, half) } else { room_of(&mut room.complex, half) };
+        gather(x, from.step(), real, T::widen);
         // It only fails for lengths that are not the plan's.
-        let _ = plan.process_with_scratch(real, whole, scratch);
-        if to.step() != 1 {
-            scatter(whole, y, to.step());
+        if let Some(whole) = directly(y, to.step(), half) {
+            let _ = plan.process_with_scratch(real, whole, scratch);
+            return;
         }
+        let whole = room_of(&mut room.complex, half);
+        let _ = plan.process_with_scratch(real, whole, scratch);
+        scatter(whole, y, to.step(), narrowed);
     }
 }
 
@@ -302,29 +336,27 @@ unsafe fn to_half<T: Real>(plan: &dyn RealToComplex<T>, from: End, to: End, line
 /// # Safety
 /// As for [`complex`].
 unsafe fn from_half<T: Real>(
-    plan: &dyn ComplexToReal<T>,
+    plan: &dyn ComplexToReal<T::Wide>,
     from: End,
     to: End,
     line: usize,
-    room: &mut Room<T>,
+    room: &mut Room<T::Wide>,
 ) {
     let (x, y) = (from.line::<Complex<T>>(line), to.line::<T>(line));
     let scratch = room_of(&mut room.scratch, plan.get_scratch_len());
     let half = room_of(&mut room.complex, plan.len() / 2 + 1);
     // SAFETY: by this function's contract.
     unsafe {
-        gather(x, from.step(), half);
-        let whole = if to.step() == 1 {
-            from_raw_parts_mut(y, plan.len())
-        } else {
-            room_of(&mut room.real, plan.len())
-        };
+        gather(x, from.step(), half, widened);
         // Besides lengths that are not the plan's, it complains of imaginary parts that should be 0, and takes them as 0. So do
         // the vendors' libraries.
-        let _ = plan.process_with_scratch(half, whole, scratch);
-        if to.step() != 1 {
-            scatter(whole, y, to.step());
+        if let Some(whole) = directly(y, to.step(), plan.len()) {
+            let _ = plan.process_with_scratch(half, whole, scratch);
+            return;
         }
+        let whole = room_of(&mut room.real, plan.len());
+        let _ = plan.process_with_scratch(half, whole, scratch);
+        scatter(whole, y, to.step(), T::narrow);
     }
 }
 
@@ -353,7 +385,13 @@ impl Group {
 ///
 /// # Safety
 /// As for [`complex`].
-unsafe fn neighbours<T: Real>(plan: &dyn Plan<T>, from: End, to: End, group: Group, room: &mut Room<T>) {
+unsafe fn neighbours<T: Real>(
+    plan: &dyn Plan<T::Wide>,
+    from: End,
+    to: End,
+    group: Group,
+    room: &mut Room<T::Wide>,
+) {
     let (len, lines) = (plan.len(), group.lines);
     let scratch = room_of(&mut room.scratch, plan.get_inplace_scratch_len());
     let whole = room_of(&mut room.complex, len * lines);
@@ -361,7 +399,8 @@ unsafe fn neighbours<T: Real>(plan: &dyn Plan<T>, from: End, to: End, group: Gro
     for i in 0..len {
         for line in 0..lines {
             // SAFETY: by this function's contract.
-            whole[line * len + i] = unsafe { *from.at::<Complex<T>>(start + i * step + line * next) };
+            whole[line * len + i] =
+                widened(unsafe { *from.at::<Complex<T>>(start + i * step + line * next) });
         }
     }
     // One transform after the other.
@@ -370,7 +409,7 @@ unsafe fn neighbours<T: Real>(plan: &dyn Plan<T>, from: End, to: End, group: Gro
     for i in 0..len {
         for line in 0..lines {
             // SAFETY: by this function's contract.
-            unsafe { *to.at::<Complex<T>>(start + i * step + line * next) = whole[line * len + i] };
+            unsafe { *to.at::<Complex<T>>(start + i * step + line * next) = narrowed(whole[line * len + i]) };
         }
     }
 }

@@ -39,6 +39,15 @@ vendor_functions! {
         half_to_real_double: cufftExecZ2D | hipfftExecZ2D(handle: Handle, x: *mut c_void, y: *mut c_void);
     }
     optional {}
+    // For `f16`. The prototypes come from `cufftXt.h` and `hipfftXt.h`.
+    unproved {
+        make_plan_of_types: cufftXtMakePlanMany | hipfftXtMakePlanMany(
+            handle: Handle, rank: c_int, lens: *mut c_longlong, input_array: *mut c_longlong, input_step: c_longlong,
+            input_distance: c_longlong, input_type: u32, output_array: *mut c_longlong, output_step: c_longlong,
+            output_distance: c_longlong, output_type: u32, batch: c_longlong, work: *mut usize, computed_in: u32,
+        );
+        transform: cufftXtExec | hipfftXtExec(handle: Handle, x: *mut c_void, y: *mut c_void, direction: c_int);
+    }
 }
 
 /// Returns the vendor whose library transforms on this device, or `None` for the CPU.

@@ -12,11 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gpustream::hal::RawStream;
 use gpustream::{Buffer, Device, Error, ErrorKind, Result, Stream};
 
+use super::Direction;
 use super::library::{Api, CudaHandle, HipHandle, amd, nvidia};
+use super::real::{Precision, Real};
 use super::shape::Side;
 use super::transform::{Kind, Transform};
-use super::{Direction, Real};
 use crate::call::Address;
+use crate::number::DataType;
 use crate::recent::Recent;
 use crate::table::Vendor;
 use crate::workspace::Workspace;
@@ -24,7 +26,7 @@ use crate::workspace::Workspace;
 /// What a plan depends on. A plan for complex numbers serves both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlanKind {
-    number: u32,
+    number: Number,
     rank: usize,
     lens: [usize; 3],
     input: Side,
@@ -34,19 +36,35 @@ pub(super) struct PlanKind {
 impl PlanKind {
     pub(super) fn new<T: Real>(transform: &Transform) -> Self {
         let Transform { kind, rank, input, output } = *transform;
-        // The numbers of `cufftType`, which hipFFT shares.
-        let number = match (kind, T::IS_DOUBLE) {
-            (Kind::ToHalf, false) => 0x2a,
-            (Kind::FromHalf, false) => 0x2c,
-            (Kind::Complex(_), false) => 0x29,
-            (Kind::ToHalf, true) => 0x6a,
-            (Kind::FromHalf, true) => 0x6c,
-            (Kind::Complex(_), true) => 0x69,
+        let number = match (kind, T::PRECISION) {
+            (Kind::ToHalf, Precision::Single) => Number::Type(0x2a),
+            (Kind::FromHalf, Precision::Single) => Number::Type(0x2c),
+            (Kind::Complex(_), Precision::Single) => Number::Type(0x29),
+            (Kind::ToHalf, Precision::Double) => Number::Type(0x6a),
+            (Kind::FromHalf, Precision::Double) => Number::Type(0x6c),
+            (Kind::Complex(_), Precision::Double) => Number::Type(0x69),
+            (_, Precision::Half) => Number::Half {
+                input: if kind == Kind::ToHalf { DataType::F16 } else { DataType::C16 },
+                output: if kind == Kind::FromHalf { DataType::F16 } else { DataType::C16 },
+            },
         };
         // The side that is not halved has the transform's lengths.
         let lens = if kind == Kind::FromHalf { output.lens } else { input.lens };
         Self { number, rank, lens, input, output }
     }
+
+    fn is_half(&self) -> bool {
+        matches!(self.number, Number::Half { .. })
+    }
+}
+
+/// How the libraries call a kind of transform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Number {
+    /// The number of `cufftType`, which hipFFT shares.
+    Type(u32),
+    /// A transform of `f16` has no such number, but types of its ends.
+    Half { input: DataType, output: DataType },
 }
 
 /// Work areas up to this many bytes come from memory that we keep. For a larger one it does not matter what allocating it costs.
@@ -83,6 +101,12 @@ impl Plan {
         let plans = stream.device().extension(make)?;
         if let Some(plan) = plans.last.find(&kind) {
             return Ok(plan);
+        }
+        if vendor == Vendor::Nvidia && kind.is_half() && !kind.lens.into_iter().all(usize::is_power_of_two) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "cuFFT transforms `f16` only in lengths that are powers of 2; pad the data, or use `f32`",
+            ));
         }
         if stream.is_recorded() {
             return Err(Error::new(
@@ -167,7 +191,7 @@ trait Transforms: Send + Sync {
 
 struct PlanHandle<Handle: Copy + 'static> {
     api: &'static Api<Handle>,
-    number: u32,
+    number: Number,
     state: Mutex<State<Handle>>,
     /// Makes the device's context current when the handle is destroyed.
     stream: Stream,
@@ -208,20 +232,32 @@ impl<Handle: Copy> PlanHandle<Handle> {
         unsafe {
             plan.stream.external("plan", (), |_, ()| {
                 api.set_auto_allocation(handle, 0)?;
-                api.make_plan(
-                    handle,
-                    rank as c_int,
-                    lens[first..].as_mut_ptr(),
-                    input_array[first..].as_mut_ptr(),
-                    input.steps[2] as c_longlong,
-                    input.distance as c_longlong,
-                    output_array[first..].as_mut_ptr(),
-                    output.steps[2] as c_longlong,
-                    output.distance as c_longlong,
-                    number,
-                    input.batch as c_longlong,
-                    &raw mut work,
-                )
+                let (rank, batch, work) = (rank as c_int, input.batch as c_longlong, &raw mut work);
+                let lens = lens[first..].as_mut_ptr();
+                let (x, y) = (input_array[first..].as_mut_ptr(), output_array[first..].as_mut_ptr());
+                let [(x_step, x_distance), (y_step, y_distance)] =
+                    [input, output].map(|side| (side.steps[2] as c_longlong, side.distance as c_longlong));
+                match number {
+                    Number::Type(number) => api.make_plan(
+                        handle, rank, lens, x, x_step, x_distance, y, y_step, y_distance, number, batch, work,
+                    ),
+                    Number::Half { input, output } => api.make_plan_of_types(
+                        handle,
+                        rank,
+                        lens,
+                        x,
+                        x_step,
+                        x_distance,
+                        input as u32,
+                        y,
+                        y_step,
+                        y_distance,
+                        output as u32,
+                        batch,
+                        work,
+                        DataType::C16 as u32,
+                    ),
+                }
             })
         }?;
         Ok((plan, work))
@@ -252,12 +288,13 @@ impl<Handle: Copy> Transforms for PlanHandle<Handle> {
                 state.work = work;
             }
             match self.number {
-                0x29 => api.complex(handle, x, y, sign),
-                0x2a => api.real_to_half(handle, x, y),
-                0x2c => api.half_to_real(handle, x, y),
-                0x6a => api.real_to_half_double(handle, x, y),
-                0x6c => api.half_to_real_double(handle, x, y),
-                _ => api.complex_double(handle, x, y, sign),
+                Number::Type(0x29) => api.complex(handle, x, y, sign),
+                Number::Type(0x2a) => api.real_to_half(handle, x, y),
+                Number::Type(0x2c) => api.half_to_real(handle, x, y),
+                Number::Type(0x6a) => api.real_to_half_double(handle, x, y),
+                Number::Type(0x6c) => api.half_to_real_double(handle, x, y),
+                Number::Type(_) => api.complex_double(handle, x, y, sign),
+                Number::Half { .. } => api.transform(handle, x, y, sign),
             }
         }
     }
@@ -284,11 +321,9 @@ mod tests {
         let number = |kind: Kind, is_double: bool| {
             let [input, output] = shape.sides(kind.halves()).unwrap();
             let transform = Transform { kind, rank: 1, input, output };
-            if is_double {
-                PlanKind::new::<f64>(&transform).number
-            } else {
-                PlanKind::new::<f32>(&transform).number
-            }
+            let kind =
+                if is_double { PlanKind::new::<f64>(&transform) } else { PlanKind::new::<f32>(&transform) };
+            kind.number
         };
         let complex = Kind::Complex(Direction::Forward);
         let all = [
@@ -300,7 +335,7 @@ mod tests {
             (number(Kind::FromHalf, true), Type::CUFFT_Z2D, HipType::HIPFFT_Z2D),
         ];
         for (ours, cuda, hip) in all {
-            assert_eq!((ours, ours), (cuda as u32, hip as u32));
+            assert_eq!((ours, ours), (Number::Type(cuda as u32), Number::Type(hip as u32)));
         }
     }
 }

@@ -154,7 +154,7 @@ fn on_library<T: Real, X: Plain, Y: Plain>(
         (Ends::Apart(x, _), Kind::FromHalf) => Some(copy_of(stream, x.slice(..transform.input.span())?)?),
         _ => None,
     };
-    let key = key_of(stream, (*transform, T::IS_DOUBLE))?;
+    let key = key_of(stream, (*transform, T::PRECISION))?;
     plan.lend(stream, |work| {
         let work_at = Address(work.as_ref().map_or(0, |work| work.as_raw().0));
         let (from, to, input);
