@@ -205,30 +205,41 @@ fn hermitian_products_write_one_triangle(device: &Device) -> Result<()> {
 
 /// A rotation keeps lengths, and turns its vector into the first axis.
 fn rotations_are_made_on_the_device(device: &Device) -> Result<()> {
-    fn of<T: Field<Real = T> + Value>(s: &Stream) -> Result<()> {
-        for (a, b) in
-            [(3.0, 4.0), (-4.0, 3.0), (5.0, 0.0), (0.0, -2.0), (0.0, 0.0), (1e30, 1e30), (1e-30, -3e-30)]
-        {
-            let mut x = s.upload(&[number::<T>(a), number::<T>(1.0)])?;
-            let mut y = s.upload(&[number::<T>(b), number::<T>(-2.0)])?;
+    fn of<T: Field + Value>(s: &Stream) -> Result<()>
+    where
+        T::Real: Value,
+    {
+        let turned: &[f64] = if T::COMPLEX { &[0.0, 1.0, -2.5] } else { &[0.0] };
+        let vectors =
+            [(3.0, 4.0), (-4.0, 3.0), (5.0, 0.0), (0.0, -2.0), (0.0, 0.0), (1e30, 1e30), (1e-30, -3e-30)];
+        for ((a, b), angle) in vectors.into_iter().flat_map(|v| turned.iter().map(move |angle| (v, *angle))) {
+            // In complex numbers the coordinates also have directions, of which the rotation knows the difference.
+            let (a, b) = (Complex::from_polar(a, angle), Complex::from_polar(b, 2.0 * angle));
+            let mut x = s.upload(&[T::of(a), number::<T>(1.0)])?;
+            let mut y = s.upload(&[T::of(b), number::<T>(-2.0)])?;
             let rotation = s.rotg(x.slice(..1)?, y.slice(..1)?)?;
             s.rot(rotation.cosine(), rotation.sine(), &mut x, &mut y)?;
-            let wide =
-                |values: Vec<T>| -> Vec<f64> { values.into_iter().map(|value| value.wide().re).collect() };
+            let wide = |values: Vec<T>| -> Vec<_> { values.into_iter().map(Value::wide).collect() };
             let (x, y) = (wide(s.download(&x)?), wide(s.download(&y)?));
-            let r = s.download(&rotation.r())?[0].wide().re;
-            let (length, small) = (f64::hypot(a, b), 16.0 * T::ROUNDOFF);
+            let r = s.download(&rotation.r())?[0].wide();
+            let (length, small) = (f64::hypot(a.norm(), b.norm()), 16.0 * T::ROUNDOFF);
             let what = format!("{} ({a}, {b}): {x:?} {y:?} {r}", type_name::<T>());
-            assert!((x[0].abs() - length).abs() <= small * length && y[0].abs() <= small * length, "{what}");
-            assert!((r - x[0]).abs() <= small * length, "{what}");
-            assert!((x[1] * x[1] + y[1] * y[1] - 5.0).abs() <= 5.0 * small, "{what}");
-            assert!(s.download(&rotation.z())?[0].wide().re.is_finite(), "{what}");
+            assert!(
+                (x[0].norm() - length).abs() <= small * length && y[0].norm() <= small * length,
+                "{what}"
+            );
+            assert!((r - x[0]).norm() <= small * length, "{what}");
+            assert!((x[1].norm_sqr() + y[1].norm_sqr() - 5.0).abs() <= 5.0 * small, "{what}");
         }
         Ok(())
     }
     let s = &device.stream()?;
-    of::<f32>(s)?;
-    of::<f64>(s)
+    for_all_fields!(of(s))?;
+    let (a, b) = (s.upload(&[3.0f64])?, s.upload(&[4.0f64])?);
+    let rotation = s.rotg(a.slice(..)?, b.slice(..)?)?;
+    let z = s.download(&rotation.z())?[0];
+    assert!((z - 1.0 / 0.6).abs() < 1e-12, "{z}");
+    Ok(())
 }
 
 /// Solving and multiplying undo each other. The residual of a triangular system is small whatever its condition (Higham, Accuracy
@@ -346,7 +357,8 @@ fn vectors_are_rotated(device: &Device) -> Result<()> {
                 let (mut x, mut y) = (whole::<T>(n * x_step, 1), whole::<T>(n * y_step, 2));
                 let (mut dx, mut dy) = (s.upload(&x)?, s.upload(&y)?);
                 // No rotation, but exact.
-                let (cosine, sine) = (number::<T::Real>(3.0), number::<T::Real>(-2.0));
+                let wide = Complex::new(-2.0, if T::COMPLEX { 1.0 } else { 0.0 });
+                let (cosine, sine) = (number::<T::Real>(3.0), T::of(wide));
                 let vx = VectorViewMut::with_step(&mut dx, n, x_step)?;
                 let vy = VectorViewMut::with_step(&mut dy, n, y_step)?;
                 if x_step == 1 {
@@ -357,8 +369,8 @@ fn vectors_are_rotated(device: &Device) -> Result<()> {
                 }
                 for i in 0..n {
                     let (a, b) = (x[i * x_step].wide(), y[i * y_step].wide());
-                    x[i * x_step] = T::of(a * 3.0 - b * 2.0);
-                    y[i * y_step] = T::of(b * 3.0 + a * 2.0);
+                    x[i * x_step] = T::of(a * 3.0 + wide * b);
+                    y[i * y_step] = T::of(b * 3.0 - wide.conj() * a);
                 }
                 let what = format!("{} {n}", type_name::<T>());
                 assert!(s.download(&dx)? == x && s.download(&dy)? == y, "{what}");

@@ -318,8 +318,8 @@ pub trait Blas {
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
 
-    /// Rotates the vectors (a Givens rotation): `x` becomes `cosine x + sine y`, and `y` becomes `cosine y - sine x`. Both factors
-    /// are real. Does not block.
+    /// Rotates the vectors (a Givens rotation): `x` becomes `cosine x + sine y`, and `y` becomes `cosine y - s x`, where `s` is the
+    /// sine, conjugated if it is complex. The cosine is real. Does not block.
     ///
     /// ```
     /// use gpustream_math::prelude::*;
@@ -337,7 +337,7 @@ pub trait Blas {
     fn rot<'a, T: Field>(
         &self,
         cosine: impl Into<Scalar<'a, T::Real>>,
-        sine: impl Into<Scalar<'a, T::Real>>,
+        sine: impl Into<Scalar<'a, T>>,
         x: impl Into<VectorViewMut<'a, T>>,
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
@@ -359,7 +359,7 @@ pub trait Blas {
     /// # Errors
     /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if a view does not have exactly one element. Otherwise as for
     /// [`gemv`](Self::gemv).
-    fn rotg<T: Field<Real = T>>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Rotation<T>>;
+    fn rotg<T: Field>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Rotation<T>>;
 
     /// Computes `x *= alpha`. Does not block.
     ///
@@ -374,33 +374,40 @@ pub trait Blas {
 
 /// A Givens rotation on the device, made by [`Blas::rotg`]. [`Blas::rot`] takes its cosine and sine.
 #[derive(Debug)]
-pub struct Rotation<T>(Buffer<T>);
+pub struct Rotation<T: Field> {
+    pub(crate) cosine: Buffer<T::Real>,
+    /// r, z and the sine.
+    pub(crate) others: Buffer<T>,
+}
 
-impl<T: Number> Rotation<T> {
+impl<T: Field> Rotation<T> {
     /// Returns the cosine.
-    pub fn cosine(&self) -> Scalar<'_, T> {
-        Scalar::Device(self.number(2))
+    pub fn cosine(&self) -> Scalar<'_, T::Real> {
+        Scalar::Device(self.cosine.view())
     }
 
     /// Returns the sine.
     pub fn sine(&self) -> Scalar<'_, T> {
-        Scalar::Device(self.number(3))
+        Scalar::Device(self.other(2))
     }
 
-    /// Returns r: the length of the vector, with the sign of its longer coordinate.
+    /// Returns r: the length of the vector. A real one has the sign of the longer coordinate, and a complex one the direction of
+    /// the first coordinate that is not 0.
     pub fn r(&self) -> View<'_, T> {
-        self.number(0)
+        self.other(0)
     }
 
-    /// Returns z, one number that is enough to make the rotation again: the sine if the first coordinate was the longer one,
+    fn other(&self, at: usize) -> View<'_, T> {
+        let all = self.others.view();
+        all.slice(at..=at).unwrap_or(all)
+    }
+}
+
+impl<T: Field<Real = T>> Rotation<T> {
+    /// Returns z, one number that is enough to make a real rotation again: the sine if the first coordinate was the longer one,
     /// otherwise the reciprocal of the cosine, or 1 if that is 0.
     pub fn z(&self) -> View<'_, T> {
-        self.number(1)
-    }
-
-    fn number(&self, at: usize) -> View<'_, T> {
-        let all = self.0.view();
-        all.slice(at..=at).unwrap_or(all)
+        self.other(1)
     }
 }
 
@@ -675,16 +682,16 @@ impl Blas for Stream {
     fn rot<'a, T: Field>(
         &self,
         cosine: impl Into<Scalar<'a, T::Real>>,
-        sine: impl Into<Scalar<'a, T::Real>>,
+        sine: impl Into<Scalar<'a, T>>,
         x: impl Into<VectorViewMut<'a, T>>,
         y: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()> {
-        routines::rot(self, [cosine.into(), sine.into()], x.into(), y.into())
+        routines::rot(self, cosine.into(), sine.into(), x.into(), y.into())
     }
 
     #[track_caller]
-    fn rotg<T: Field<Real = T>>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Rotation<T>> {
-        routines::rotg(self, [a, b]).map(Rotation)
+    fn rotg<T: Field>(&self, a: View<'_, T>, b: View<'_, T>) -> Result<Rotation<T>> {
+        routines::rotg(self, [a, b])
     }
 
     #[track_caller]

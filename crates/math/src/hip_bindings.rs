@@ -362,6 +362,16 @@ unsafe extern "C" {
         ldc: c_int,
     ) -> c_int;
     pub fn hipblasCreate(handle: *mut *mut c_void) -> c_int;
+    pub fn hipblasCrot(
+        handle: *mut c_void,
+        n: c_int,
+        x: *mut float2,
+        incx: c_int,
+        y: *mut float2,
+        incy: c_int,
+        c: *const f32,
+        s: *const float2,
+    ) -> c_int;
     pub fn hipblasCrotg(
         handle: *mut c_void,
         a: *mut float2,
@@ -375,16 +385,6 @@ unsafe extern "C" {
         alpha: *const float2,
         x: *mut float2,
         incx: c_int,
-    ) -> c_int;
-    pub fn hipblasCsrot(
-        handle: *mut c_void,
-        n: c_int,
-        x: *mut float2,
-        incx: c_int,
-        y: *mut float2,
-        incy: c_int,
-        c: *const f32,
-        s: *const f32,
     ) -> c_int;
     pub fn hipblasCsyrk(
         handle: *mut c_void,
@@ -909,16 +909,6 @@ unsafe extern "C" {
         incy: c_int,
         result: *mut double2,
     ) -> c_int;
-    pub fn hipblasZdrot(
-        handle: *mut c_void,
-        n: c_int,
-        x: *mut double2,
-        incx: c_int,
-        y: *mut double2,
-        incy: c_int,
-        c: *const f64,
-        s: *const f64,
-    ) -> c_int;
     pub fn hipblasZgeam(
         handle: *mut c_void,
         transA: hipblasOperation_t,
@@ -984,6 +974,16 @@ unsafe extern "C" {
         beta: *const f64,
         CP: *mut double2,
         ldc: c_int,
+    ) -> c_int;
+    pub fn hipblasZrot(
+        handle: *mut c_void,
+        n: c_int,
+        x: *mut double2,
+        incx: c_int,
+        y: *mut double2,
+        incy: c_int,
+        c: *const f64,
+        s: *const double2,
     ) -> c_int;
     pub fn hipblasZrotg(
         handle: *mut c_void,

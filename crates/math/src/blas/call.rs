@@ -22,11 +22,11 @@ use crate::workspace::Workspace;
 struct Bytes([u8; 16]);
 
 /// The scalars of a call. A library reads all of them from the host, or all of them from the device.
-pub(super) struct Scalars<'a, S> {
+pub(super) struct Scalars<'a> {
     on_host: [Option<Bytes>; 2],
-    on_device: [Option<View<'a, S>>; 2],
+    on_device: [Option<View<'a, u8>>; 2],
     /// Scalars that the host knows, and that have to be on the device for the other one's sake.
-    uploaded: [Option<Buffer<S>>; 2],
+    uploaded: [Option<Buffer<u8>>; 2],
     mode: PointerMode,
 }
 
@@ -44,42 +44,71 @@ pub(super) fn check_scalars<S: Number>(label: &'static str, scalars: &[Scalar<'_
     Ok(())
 }
 
-impl<'a, S: Number> Scalars<'a, S> {
-    /// Takes the scalars of a call. If one of two is on the device, the other one goes there too.
+impl<'a> Scalars<'a> {
+    /// Takes the scalars of a call.
     #[track_caller]
-    pub(super) fn new<const N: usize>(stream: &Stream, scalars: [Scalar<'a, S>; N]) -> Result<Self> {
-        let is_on_device = scalars.iter().any(|scalar| matches!(scalar, Scalar::Device(_)));
-        let mode = if is_on_device { PointerMode::Device } else { PointerMode::Host };
-        let mut all = Self { on_host: [None; 2], on_device: [None; 2], uploaded: [const { None }; 2], mode };
+    pub(super) fn new<S: Number, const N: usize>(
+        stream: &Stream,
+        scalars: [Scalar<'a, S>; N],
+    ) -> Result<Self> {
+        let mut all = Self::read_from(scalars.iter().any(Scalar::is_on_device));
         for (at, scalar) in scalars.into_iter().enumerate().take(2) {
-            match scalar {
-                Scalar::Device(view) => all.on_device[at] = Some(view),
-                Scalar::Host(value) if is_on_device => all.uploaded[at] = Some(stream.full(1, value)?),
-                Scalar::Host(value) => {
-                    let bytes = &mut all.on_host[at].insert(Bytes([0; 16])).0;
-                    let own = bytemuck::bytes_of(&value);
-                    bytes[..own.len()].copy_from_slice(own);
-                }
-            }
+            all.set(stream, at, scalar)?;
         }
         Ok(all)
     }
 
+    /// Takes two scalars of different types.
+    #[track_caller]
+    pub(super) fn of_types<S: Number, T: Number>(
+        stream: &Stream,
+        first: Scalar<'a, S>,
+        second: Scalar<'a, T>,
+    ) -> Result<Self> {
+        let mut all = Self::read_from(first.is_on_device() || second.is_on_device());
+        all.set(stream, 0, first)?;
+        all.set(stream, 1, second)?;
+        Ok(all)
+    }
+
+    fn read_from(device: bool) -> Self {
+        let mode = if device { PointerMode::Device } else { PointerMode::Host };
+        Self { on_host: [None; 2], on_device: [None; 2], uploaded: [const { None }; 2], mode }
+    }
+
+    /// Takes one scalar. If the library reads them from the device, it goes there.
+    #[track_caller]
+    fn set<S: Number>(&mut self, stream: &Stream, at: usize, scalar: Scalar<'a, S>) -> Result<()> {
+        match scalar {
+            Scalar::Device(view) => self.on_device[at] = Some(view.cast()?),
+            Scalar::Host(value) if self.mode == PointerMode::Device => {
+                let mut memory = stream.alloc::<u8>(size_of::<S>())?;
+                stream.fill(&mut memory.cast_mut::<S>()?, value)?;
+                self.uploaded[at] = Some(memory);
+            }
+            Scalar::Host(value) => {
+                let bytes = &mut self.on_host[at].insert(Bytes([0; 16])).0;
+                let own = bytemuck::bytes_of(&value);
+                bytes[..own.len()].copy_from_slice(own);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the scalars of a product, in the type that its way to compute wants.
     #[track_caller]
-    pub(super) fn of_product(stream: &Stream, scalars: [Scalar<'a, S>; 2], compute: u32) -> Result<Self> {
+    pub(super) fn of_product<S: Number>(
+        stream: &Stream,
+        scalars: [Scalar<'a, S>; 2],
+        compute: u32,
+    ) -> Result<Self> {
         let scalars = Self::new(stream, scalars)?;
         if compute == compute::F16 { scalars.in_f16() } else { Ok(scalars) }
     }
 
     /// Returns the scalars of a call that has none, and whose result goes to the device.
     pub(super) fn of_result() -> Self {
-        Self {
-            on_host: [None; 2],
-            on_device: [None; 2],
-            uploaded: [const { None }; 2],
-            mode: PointerMode::Device,
-        }
+        Self::read_from(true)
     }
 
     /// Turns scalars of `f32` into `f16`.
@@ -101,7 +130,7 @@ impl<'a, S: Number> Scalars<'a, S> {
         self.mode
     }
 
-    fn views(&self) -> [Option<View<'_, S>>; 2] {
+    fn views(&self) -> [Option<View<'_, u8>>; 2] {
         [0, 1].map(|at| self.on_device[at].or_else(|| self.uploaded[at].as_ref().map(|buffer| buffer.view())))
     }
 }
@@ -112,11 +141,11 @@ impl<'a, S: Number> Scalars<'a, S> {
 /// The call goes to the handle's stream, reads the scalars, keeps to `memory`, and depends on nothing but the label, `description`,
 /// the scalars and the memory.
 #[track_caller]
-pub(super) unsafe fn enqueue<'a, S: Number, D: Eq + Hash + Send + 'static>(
+pub(super) unsafe fn enqueue<'a, D: Eq + Hash + Send + 'static>(
     stream: &Stream,
     label: &'static str,
     library: &Library,
-    scalars: &'a Scalars<'_, S>,
+    scalars: &'a Scalars<'_>,
     description: D,
     memory: SmallVec<[Arg<'a>; 6]>,
     call: impl FnOnce(*mut c_void, [*const c_void; 2]) -> Result<()>,
@@ -135,11 +164,11 @@ pub(super) unsafe fn enqueue<'a, S: Number, D: Eq + Hash + Send + 'static>(
 /// # Safety
 /// As for [`enqueue`]; besides, the call may write the workspace.
 #[track_caller]
-pub(super) unsafe fn enqueue_with<'a, S: Number, D: Eq + Hash + Send + 'static>(
+pub(super) unsafe fn enqueue_with<'a, D: Eq + Hash + Send + 'static>(
     stream: &Stream,
     label: &'static str,
     workspace: &Workspace,
-    scalars: &'a Scalars<'_, S>,
+    scalars: &'a Scalars<'_>,
     description: D,
     memory: SmallVec<[Arg<'a>; 6]>,
     call: impl FnOnce(RawStream, Address, [*const c_void; 2]) -> Result<()>,
@@ -156,7 +185,7 @@ pub(super) unsafe fn enqueue_with<'a, S: Number, D: Eq + Hash + Send + 'static>(
         // For as long as the workspace is borrowed.
         let mut all: SmallVec<[Arg<'_>; 6]> = memory.into_iter().map(|arg| arg as Arg<'_>).collect();
         all.push(Arg::write(work));
-        all.extend(views.iter().flatten().map(|view| Arg::read(view)));
+        all.extend(views.iter().flatten().map(Arg::read));
         // SAFETY: by this function's contract. The workspace is written too.
         unsafe { stream.external_keyed(label, &all[..], key, |raw, ()| call(raw, address, at)) }
     })

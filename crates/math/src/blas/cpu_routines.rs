@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use super::cpu::{Factor, Operand, multiply_tile};
 use super::field::Field;
 use super::routines::Triangular;
-use super::{Diagonal, Triangle};
+use super::{Diagonal, Rotation, Triangle};
 use crate::call::Address;
 use crate::matrix::{MatrixView, MatrixViewMut};
 use crate::number::{Number, Scalar};
@@ -449,27 +449,29 @@ pub(super) fn axpy<T: Field>(
 pub(super) fn rot<T: Field>(
     stream: &Stream,
     label: &'static str,
-    scalars: [Scalar<'_, T::Real>; 2],
+    cosine: Scalar<'_, T::Real>,
+    sine: Scalar<'_, T>,
     mut x: VectorViewMut<'_, T>,
     mut y: VectorViewMut<'_, T>,
 ) -> Result<()> {
     let (len, x_step, y_step) = (x.len(), x.step(), y.step());
     let (x, y) = (x.memory_mut(), y.memory_mut());
     let (first, second) = (Address(x.view().as_raw().0), Address(y.view().as_raw().0));
-    let factors = scalars.map(Factor::from);
-    let memory = with_scalars(smallvec![Arg::write(x), Arg::write(y)], &scalars);
+    let (by_cosine, by_sine, cosine, sine) = (Factor::from(cosine), Factor::from(sine), [cosine], [sine]);
+    let memory = with_scalars(smallvec![Arg::write(x), Arg::write(y)], &cosine);
+    let memory = with_scalars(memory, &sine);
     let parts = parts(stream, len.div_ceil(SHARE));
     // SAFETY: the parts read the factors, and each writes its own elements of `x` and `y`.
     unsafe {
         stream.external_parallel(label, &memory[..], parts, move |part: Part, ()| {
-            let [cosine, sine] = factors.map(|factor| factor.get());
+            let (cosine, sine) = (by_cosine.get(), by_sine.get());
             for i in part.range(len) {
                 let (x, y) = (first.write::<T>().add(i * x_step), second.write::<T>().add(i * y_step));
                 let (old_x, old_y) = (*x, *y);
                 *x = old_x.times(cosine);
-                *x += old_y.times(sine);
+                *x += sine * old_y;
                 *y = old_y.times(cosine);
-                *y -= old_x.times(sine);
+                *y -= sine.conjugate() * old_x;
             }
         })
     }
@@ -501,36 +503,60 @@ pub(super) fn scal<T: Field>(
     }
 }
 
-/// Makes the rotation as the reference BLAS does since 3.10 (Anderson, Algorithm 978: Safe scaling in the level 1 BLAS). Returns r, z,
-/// the cosine and the sine.
+/// Makes the rotation as the reference BLAS does since 3.10 (Anderson, Algorithm 978: Safe scaling in the level 1 BLAS).
 #[track_caller]
-pub(super) fn rotg<T: Field<Real = T>>(
+pub(super) fn rotg<T: Field>(
     stream: &Stream,
     label: &'static str,
     [a, b]: [View<'_, T>; 2],
-    mut rotation: Buffer<T>,
-) -> Result<Buffer<T>> {
+    Rotation { cosine, others }: &mut Rotation<T>,
+) -> Result<()> {
     let from = [a, b].map(|view| Address(view.as_raw().0));
-    let to = Address(rotation.as_raw().0);
+    let (to, cosine_to) = (Address(others.as_raw().0), Address(cosine.as_raw().0));
     // SAFETY: the only part reads both coordinates, and writes the rotation.
     unsafe {
-        stream.external_parallel(label, (a, b, &mut rotation), 1, move |_, _| {
-            let [a, b] = from.map(|from| (*from.read::<T>()).parts()[0]);
-            let (long, short) = (a.abs().max(b.abs()), a.abs().min(b.abs()));
-            let [r, z, cosine, sine] = if b == 0.0 {
-                [a, 0.0, 1.0, 0.0]
-            } else if a == 0.0 {
-                [b, 1.0, 0.0, 1.0]
-            } else {
-                let length = long * (1.0 + (short / long).powi(2)).sqrt();
-                let r = length.copysign(if a.abs() > b.abs() { a } else { b });
-                let (cosine, sine) = (a / r, b / r);
-                [r, if a.abs() > b.abs() { sine } else { cosine.recip() }, cosine, sine]
-            };
-            for (at, value) in [r, z, cosine, sine].into_iter().enumerate() {
-                *to.write::<T>().add(at) = T::real_of(value);
+        stream.external_parallel(label, (a, b, others, cosine), 1, move |_, _| {
+            let [a, b] = from.map(|from| (*from.read::<T>()).parts());
+            let [r, z, sine, cosine] =
+                if T::IS_COMPLEX { complex_rotation(a, b) } else { real_rotation(a[0], b[0]) };
+            for (at, value) in [r, z, sine].into_iter().enumerate() {
+                *to.write::<T>().add(at) = T::of_parts(value);
             }
-        })?;
+            *cosine_to.write::<T::Real>() = T::real_of(cosine[0]);
+        })
     }
-    Ok(rotation)
+}
+
+/// Returns r, z, the sine and the cosine, by their parts.
+fn real_rotation(a: f64, b: f64) -> [[f64; 2]; 4] {
+    let (long, short) = (a.abs().max(b.abs()), a.abs().min(b.abs()));
+    let numbers = if b == 0.0 {
+        [a, 0.0, 0.0, 1.0]
+    } else if a == 0.0 {
+        [b, 1.0, 1.0, 0.0]
+    } else {
+        let length = long * (1.0 + (short / long).powi(2)).sqrt();
+        let r = length.copysign(if a.abs() > b.abs() { a } else { b });
+        let (cosine, sine) = (a / r, b / r);
+        [r, if a.abs() > b.abs() { sine } else { cosine.recip() }, sine, cosine]
+    };
+    numbers.map(|number| [number, 0.0])
+}
+
+/// As [`real_rotation`]. The cosine is real, and r has the direction of `a`. There is no z.
+fn complex_rotation([a, a_imaginary]: [f64; 2], [b, b_imaginary]: [f64; 2]) -> [[f64; 2]; 4] {
+    let (long, other) = (a.hypot(a_imaginary), b.hypot(b_imaginary));
+    let length = long.hypot(other);
+    if other == 0.0 {
+        return [[a, a_imaginary], [0.0; 2], [0.0; 2], [1.0, 0.0]];
+    }
+    if long == 0.0 {
+        return [[b, b_imaginary], [0.0; 2], [1.0, 0.0], [0.0; 2]];
+    }
+    let (direction, opposite) = ([a / long, a_imaginary / long], [b / length, -b_imaginary / length]);
+    let sine = [
+        direction[0] * opposite[0] - direction[1] * opposite[1],
+        direction[0] * opposite[1] + direction[1] * opposite[0],
+    ];
+    [direction.map(|part| part * length), [0.0; 2], sine, [long / length, 0.0]]
 }

@@ -16,6 +16,8 @@ pub trait Field:
     /// The place of the type among the libraries' functions.
     #[doc(hidden)]
     const PLACE: usize;
+    #[doc(hidden)]
+    const IS_COMPLEX: bool = Self::PLACE >= 2;
     /// Returns the number's real and imaginary part.
     #[doc(hidden)]
     fn parts(self) -> [f64; 2];

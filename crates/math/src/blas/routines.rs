@@ -10,7 +10,7 @@ use super::cpu_routines::{self, Reduction};
 use super::field::Field;
 use super::library::Library;
 use super::typed::Typed;
-use super::{Diagonal, Gemm, Triangle, conjugate, gemm};
+use super::{Diagonal, Gemm, Rotation, Triangle, conjugate, gemm};
 use crate::call::{mismatch, refusal};
 use crate::matrix::{MatrixView, MatrixViewMut, Order, Place};
 use crate::number::Scalar;
@@ -412,7 +412,7 @@ pub(super) fn reduce<T: Field, R: Plain>(
     let to = result.as_raw().0 as *mut c_void;
     let (x, y) = (x.memory(), y.map(|y| y.memory()));
     let (first, second) = (at(&x), y.as_ref().map_or(std::ptr::null(), at));
-    let scalars = Scalars::<T>::of_result();
+    let scalars = Scalars::of_result();
     let mut memory: SmallVec<[Arg<'_>; 6]> = smallvec![Arg::read(&x), Arg::write(&mut result)];
     memory.extend(y.iter().map(|y| Arg::read(y)));
     let typed = typed::<T>(&library);
@@ -480,22 +480,24 @@ pub(super) fn axpy<T: Field>(
 #[track_caller]
 pub(super) fn rot<T: Field>(
     stream: &Stream,
-    factors: [Scalar<'_, T::Real>; 2],
+    cosine: Scalar<'_, T::Real>,
+    sine: Scalar<'_, T>,
     mut x: VectorViewMut<'_, T>,
     mut y: VectorViewMut<'_, T>,
 ) -> Result<()> {
     const LABEL: &str = "rot";
-    check_scalars(LABEL, &factors)?;
+    check_scalars(LABEL, &[cosine])?;
+    check_scalars(LABEL, &[sine])?;
     check_lens(LABEL, x.len(), y.len())?;
     if x.is_empty() {
         return Ok(());
     }
     let Some(library) = Library::of(stream)? else {
-        return cpu_routines::rot(stream, LABEL, factors, x, y);
+        return cpu_routines::rot(stream, LABEL, cosine, sine, x, y);
     };
     let numbers = ints(LABEL, [x.len(), x.step(), y.step()])?;
     let [n, x_step, y_step] = numbers;
-    let scalars = Scalars::new(stream, factors)?;
+    let scalars = Scalars::of_types(stream, cosine, sine)?;
     let (x, y) = (x.memory_mut(), y.memory_mut());
     let (first, second) = (at_mut(x), at_mut(y));
     let memory = smallvec![Arg::write(x), Arg::write(y)];
@@ -509,7 +511,7 @@ pub(super) fn rot<T: Field>(
 }
 
 #[track_caller]
-pub(super) fn rotg<T: Field<Real = T>>(stream: &Stream, [a, b]: [View<'_, T>; 2]) -> Result<Buffer<T>> {
+pub(super) fn rotg<T: Field>(stream: &Stream, [a, b]: [View<'_, T>; 2]) -> Result<Rotation<T>> {
     const LABEL: &str = "rotg";
     for view in [a, b] {
         if view.len() != 1 {
@@ -517,21 +519,23 @@ pub(super) fn rotg<T: Field<Real = T>>(stream: &Stream, [a, b]: [View<'_, T>; 2]
             return Err(mismatch(LABEL, text));
         }
     }
-    let mut rotation = stream.alloc::<T>(4)?;
+    let mut rotation = Rotation { cosine: stream.alloc(1)?, others: stream.alloc(3)? };
     let Some(library) = Library::of(stream)? else {
-        return cpu_routines::rotg(stream, LABEL, [a, b], rotation);
+        cpu_routines::rotg(stream, LABEL, [a, b], &mut rotation)?;
+        return Ok(rotation);
     };
-    stream.copy(&a, &mut rotation.slice_mut(..1)?)?;
-    stream.copy(&b, &mut rotation.slice_mut(1..2)?)?;
-    let first = at_mut(&rotation.slice_mut(..)?);
-    let scalars = Scalars::<T>::of_result();
-    let memory = smallvec![Arg::write(&mut rotation)];
+    let Rotation { cosine, others } = &mut rotation;
+    stream.copy(&a, &mut others.slice_mut(..1)?)?;
+    stream.copy(&b, &mut others.slice_mut(1..2)?)?;
+    let (first, cosine_at) = (at_mut(&others.slice_mut(..)?), at_mut(&cosine.slice_mut(..)?));
+    let scalars = Scalars::of_result();
+    let memory = smallvec![Arg::write(others), Arg::write(cosine)];
     let typed = typed::<T>(&library);
     // SAFETY: the call reads and writes the four numbers, and depends on nothing but that.
     unsafe {
         enqueue(stream, LABEL, &library, &scalars, T::PLACE, memory, |handle, _| {
-            let [r, z, cosine, sine] = [0, 1, 2, 3].map(|at| first.cast::<T>().add(at).cast());
-            typed.rotg(handle, r, z, cosine, sine)
+            let [r, z, sine] = [0, 1, 2].map(|at| first.cast::<T>().add(at).cast());
+            typed.rotg(handle, r, z, cosine_at, sine)
         })?;
     }
     Ok(rotation)

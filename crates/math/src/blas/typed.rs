@@ -151,8 +151,8 @@ typed_functions! {
         [hipblasSaxpy hipblasDaxpy hipblasCaxpy hipblasZaxpy](
         n: c_int, alpha: In, x: In, x_step: c_int, y: Out, y_step: c_int,
     );
-    rot: [cublasSrot_v2 cublasDrot_v2 cublasCsrot_v2 cublasZdrot_v2]
-        [hipblasSrot hipblasDrot hipblasCsrot hipblasZdrot](
+    rot: [cublasSrot_v2 cublasDrot_v2 cublasCrot_v2 cublasZrot_v2]
+        [hipblasSrot hipblasDrot hipblasCrot hipblasZrot](
         n: c_int, x: Out, x_step: c_int, y: Out, y_step: c_int, cosine: In, sine: In,
     );
     rotg: [cublasSrotg_v2 cublasDrotg_v2 cublasCrotg_v2 cublasZrotg_v2]
