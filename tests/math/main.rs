@@ -8,6 +8,7 @@ mod each;
 mod epilogues;
 mod fft;
 mod gemm;
+mod host;
 mod numbers;
 mod routines;
 

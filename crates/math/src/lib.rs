@@ -41,7 +41,8 @@
 //! # Features
 //!
 //! `blas` is the matrix routines, `fft` the transforms, and `kernels` what we compute by kernels of our own, which a C++ compiler
-//! builds: convolutions, and epilogues of products on GPUs. All are on by default.
+//! builds: convolutions, and epilogues of products on GPUs. All are on by default. `ndarray`, `nalgebra` and `faer` bring matrices
+//! of those crates to a device and back (module `host`).
 #![warn(clippy::missing_errors_doc)]
 // Each family uses a part of what they share.
 #![cfg_attr(
@@ -58,6 +59,8 @@ pub mod convolve;
 pub mod fft;
 #[cfg(test)]
 mod hip_bindings;
+#[cfg(any(feature = "faer", feature = "nalgebra", feature = "ndarray"))]
+pub mod host;
 #[cfg(feature = "kernels")]
 mod kernels;
 mod keys;
@@ -71,7 +74,7 @@ mod vector;
 mod workspace;
 
 pub use library::{LibraryInfo, libraries};
-pub use matrix::{Layout, MatrixView, MatrixViewMut, Order};
+pub use matrix::{Layout, Matrix, MatrixView, MatrixViewMut, Order};
 pub use num_complex::Complex;
 pub use number::{Number, Scalar};
 pub use prepare::prepare;
@@ -85,7 +88,9 @@ pub mod prelude {
     pub use crate::convolve::{ConvolutionMode, Convolve};
     #[cfg(feature = "fft")]
     pub use crate::fft::{Direction, Fft, FftShape, Spacing};
-    pub use crate::matrix::{Layout, MatrixView, MatrixViewMut, Order};
+    #[cfg(any(feature = "faer", feature = "nalgebra", feature = "ndarray"))]
+    pub use crate::host::HostMatrices;
+    pub use crate::matrix::{Layout, Matrix, MatrixView, MatrixViewMut, Order};
     pub use crate::number::Scalar;
     pub use crate::vector::{VectorView, VectorViewMut};
 }

@@ -1,5 +1,7 @@
 //! Matrices in device memory: where each element is, and which part of the memory a routine touches.
 
+mod owned;
+
 use std::any::type_name;
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
@@ -8,6 +10,8 @@ use gpustream::{AsView, AsViewMut, Device, Error, ErrorKind, Plain, Result, View
 
 use crate::call::named;
 use crate::number::Element;
+
+pub use owned::Matrix;
 
 /// Whether the rows or the columns of a matrix are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
