@@ -12,7 +12,7 @@ use crate::numbers::{Value, fractions, whole};
 
 tests! {
     Warps: matrices_times_vectors_are_exact, products_of_vectors_are_added, only_one_triangle_is_written,
-        triangles_solve_and_multiply, sums_of_vectors_stay_on_the_device, vectors_are_scaled_and_added,
+        triangles_solve_and_multiply, hard_triangles_have_small_residuals, sums_of_vectors_stay_on_the_device, vectors_are_scaled_and_added,
         vectors_are_rotated, norms_do_not_overflow, hermitian_products_write_one_triangle,
         rotations_are_made_on_the_device;
     Plain: scalars_of_routines_can_be_on_the_device, captures_and_steps_give_the_same_bits,
@@ -282,6 +282,58 @@ fn triangles_solve_and_multiply(device: &Device) -> Result<()> {
                 for (at, (back, b)) in back.iter().zip(&b.values).enumerate() {
                     let off = (back.wide() - b.wide()).norm();
                     assert!(off <= 16.0 * bound, "element {at} is {back:?}, not {b:?}; {what}");
+                }
+            }
+        }
+        Ok(())
+    }
+    let s = &device.stream()?;
+    for_all_fields!(of(s))
+}
+
+/// Triangles of the kinds that LAPACK tests its solvers with: diagonal, with a condition of √(0.1 / ε)
+/// and of 0.1 / ε, near underflow and near overflow. Its bound for them is that of `DTRT02`: ‖b - Ax‖ < 30 ε ‖A‖ ‖x‖.
+fn hard_triangles_have_small_residuals(device: &Device) -> Result<()> {
+    fn of<T: Field + Value>(s: &Stream) -> Result<()> {
+        let eps = 2.0 * T::ROUNDOFF;
+        let far: f64 = if eps > 1e-10 { 1e28 } else { 1e280 };
+        let kinds = [(1.0, 1.0), (eps.sqrt(), 1.0), (10.0 * eps, 1.0), (0.5, far.recip()), (0.5, far)];
+        for (m, n) in TRIANGLES {
+            for (kind, (least, scale)) in kinds.into_iter().enumerate() {
+                for triangle in [Triangle::Lower, Triangle::Upper] {
+                    let mut a = Host::new(m, m, kind, fractions::<T>, 1);
+                    for (i, j) in (0..m).flat_map(|i| (0..m).map(move |j| (i, j))) {
+                        let row = scale * least.powf(i as f64 / (m as f64 - 1.0).max(1.0));
+                        let value = match (is_inside(triangle, i, j), i == j) {
+                            (true, true) => C64::new(row, 0.0),
+                            (true, false) if kind > 0 => a.at(i, j) * (row / m as f64),
+                            (true, false) => C64::new(0.0, 0.0),
+                            (false, _) => C64::new(f64::NAN, 0.0),
+                        };
+                        a.set(i, j, value);
+                    }
+                    let element =
+                        |i, l| if is_inside(triangle, i, l) { a.at(i, l) } else { C64::new(0.0, 0.0) };
+                    let (wanted, mut b) = (fractions::<T>(m * n, 2), Host::new(m, n, 0, fractions::<T>, 3));
+                    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                        b.set(i, j, (0..m).map(|l| element(i, l) * wanted[l * n + j].wide()).sum());
+                    }
+                    let (da, mut db) = (s.upload(&a.values)?, s.upload(&b.values)?);
+                    let (one, stored) = (number::<T>(1.0), Diagonal::Stored);
+                    s.trsm(one, triangle, stored, view(&a, &da)?, view_mut(&b, &mut db)?)?;
+                    let x = s.download(&db)?;
+                    let column = |l| (0..m).map(|i| element(i, l).norm()).sum::<f64>();
+                    let size = (0..m).map(column).fold(0.0, f64::max);
+                    for j in 0..n {
+                        let at = |i| x[b.index(i, j)].wide();
+                        let off =
+                            |i| (b.at(i, j) - (0..m).map(|l| element(i, l) * at(l)).sum::<C64>()).norm();
+                        let off: f64 = (0..m).map(off).sum();
+                        let bound = 30.0 * eps * size * (0..m).map(|i| at(i).norm()).sum::<f64>();
+                        let what =
+                            format!("{} {m}×{n} {triangle:?} kind {kind} column {j}", type_name::<T>());
+                        assert!(off <= bound, "{off:e}, more than {bound:e}: {what}");
+                    }
                 }
             }
         }

@@ -62,6 +62,7 @@ pub trait Fft {
     /// [`ArgumentMismatch`](gpustream::ErrorKind::ArgumentMismatch) if `x` or `y` is shorter than the shape;
     /// [`InvalidArgument`](gpustream::ErrorKind::InvalidArgument) if the shape has a length of 0, or its elements overlap.
     /// [`DeviceMismatch`](gpustream::ErrorKind::DeviceMismatch) if the stream cannot reach the memory.
+    /// [`Unsupported`](gpustream::ErrorKind::Unsupported) for `f16` on CUDA in lengths that are no powers of 2.
     /// [`DriverMissing`](gpustream::ErrorKind::DriverMissing) if the vendor's library is not installed.
     /// [`Captured`](gpustream::ErrorKind::Captured) if the stream is recorded and there is no plan for the shape yet. The
     /// library's own errors.

@@ -121,7 +121,7 @@ pub(super) fn prepare<T: Real>(stream: &Stream, shape: &FftShape) -> Result<()> 
     let forward = Kind::Complex(Direction::Forward);
     for kind in [forward, Kind::ToHalf, Kind::FromHalf] {
         let transform = named("prepare_fft", || Transform::of("prepare_fft", shape, kind, false))?;
-        Plan::of(stream, vendor, PlanKind::new::<T>(&transform))?;
+        named("prepare_fft", || Plan::of(stream, vendor, PlanKind::new::<T>(&transform)))?;
     }
     Ok(())
 }
@@ -134,7 +134,7 @@ pub(super) fn prepare_in_place<T: Real>(stream: &Stream, shape: &FftShape) -> Re
         let shape = shape.padded_in_place(forward);
         let transform = named(LABEL, || Transform::of(LABEL, &shape, kind, true))?;
         if let Some(vendor) = library::vendor_of(stream.device()) {
-            Plan::of(stream, vendor, PlanKind::new::<T>(&transform))?;
+            named(LABEL, || Plan::of(stream, vendor, PlanKind::new::<T>(&transform)))?;
         }
     }
     Ok(())
@@ -148,7 +148,7 @@ fn on_library<T: Real, X: Plain, Y: Plain>(
     transform: &Transform,
     ends: Ends<'_, '_, X, Y>,
 ) -> Result<()> {
-    let plan = Plan::of(stream, vendor, PlanKind::new::<T>(transform))?;
+    let plan = named(label, || Plan::of(stream, vendor, PlanKind::new::<T>(transform)))?;
     // The libraries overwrite the input of a transform into real numbers.
     let mut copy = match (&ends, transform.kind) {
         (Ends::Apart(x, _), Kind::FromHalf) => Some(copy_of(stream, x.slice(..transform.input.span())?)?),
