@@ -26,7 +26,7 @@ impl<T> Sent<T> {
 pub(crate) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let threads = bench.device.info().multiprocessors as usize;
     let stream = bench.device.stream()?;
-    let n = 1536;
+    let n = 1024;
     let operations = 2.0 * (n as f64).powi(3);
     let (x, y): (Vec<f32>, Vec<f32>) = (numbers(n * n).collect(), numbers(n * n).collect());
     let mut z = vec![0.0f32; n * n];
@@ -61,9 +61,9 @@ pub(crate) fn all(bench: &mut Bench<'_>) -> Result<()> {
         Ok(())
     };
     let time = Time::Whole { calls: 1, operations };
-    bench.row("gemm f32 1536", time, &mut bare, |s| multiply(s, n, 1, &a, &b, &mut c, Compute::Full))?;
+    bench.row("gemm f32 1024", time, &mut bare, |s| multiply(s, n, 1, &a, &b, &mut c, Compute::Full))?;
     let product = kernels::Product::new(n, n, n);
-    bench.row("multiply_matrices f32 1536", time, bare, |s| {
+    bench.row("multiply_matrices f32 1024", time, bare, |s| {
         Ok(s.multiply_matrices(&product, &a, &b, &mut c)?)
     })?;
 
