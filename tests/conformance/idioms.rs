@@ -8,7 +8,7 @@ conformance::tests! {
     Plain: threads_that_have_returned_take_no_part_in_barriers, integer_intrinsics_match_plain_rust,
         steps_of_dynamic_programming_match_plain_rust, counters_lose_no_update, a_files_own_definitions_win,
         pairs_of_halves_match_plain_rust, directed_rounding_matches_plain_rust,
-        special_functions_match_series;
+        special_functions_match_series, extremes_leave_out_nan;
     Plain if has_cooperative_launches: cooperative_groups_of_a_grid_meet;
     Warps: cooperative_groups_of_a_block_match_plain_rust, masks_of_32_bits_name_the_whole_warp;
 }
@@ -23,6 +23,24 @@ fn threads_that_have_returned_take_no_part_in_barriers(device: &Device) -> Resul
         kernels.sum_of_those_left(&s, &launch, &s.upload(&x)?, &mut sums, n)?;
         let expected: Vec<u32> = x.chunks(block as usize).map(|share| share.iter().sum()).collect();
         assert_eq!(s.download(&sums)?, expected, "{n} elements in blocks of {block}");
+    }
+    Ok(())
+}
+
+/// If one of two numbers is NaN, the other one is the least and the greatest, as in Rust.
+fn extremes_leave_out_nan(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, idioms::Kernels::load)?;
+    let numbers = [1.5, -2.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40, -3.4e38];
+    let pairs: Vec<_> = numbers.iter().flat_map(|x| numbers.map(|y| (*x, y))).collect();
+    let (x, y): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
+    let mut out = s.zeros::<f64>(6 * pairs.len())?;
+    kernels.extremes(&s, &s.upload(&x)?, &s.upload(&y)?, &mut out, pairs.len() as u32)?;
+    for ((x, y), got) in pairs.into_iter().zip(s.download(&out)?.chunks(6)) {
+        let want = [x.min(y), x.max(y)].map(f64::from);
+        for got in got.chunks(2) {
+            let same = |(got, want): (&f64, &f64)| got == want || got.is_nan() && want.is_nan();
+            assert!(got.iter().zip(&want).all(same), "{x} and {y}: {got:?}, not {want:?}");
+        }
     }
     Ok(())
 }

@@ -275,3 +275,17 @@ extern "C" __global__ void special_functions(const double* y, double* out, unsig
     out[8 * i + 6] = norm4d(x, 2, 3, 4);
     out[8 * i + 7] = rnorm3d(x, 2, 3);
 }
+
+/// Stores the least and the greatest of each pair: as `float`, as `double`, and of the overloaded functions.
+/// requires: n <= len(x), n <= len(y), 6 * n <= len(out)
+/// covers: n
+extern "C" __global__ void extremes(const float* x, const float* y, double* out, unsigned n) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    out[6 * i] = fminf(x[i], y[i]);
+    out[6 * i + 1] = fmaxf(x[i], y[i]);
+    out[6 * i + 2] = fmin((double)x[i], (double)y[i]);
+    out[6 * i + 3] = fmax((double)x[i], (double)y[i]);
+    out[6 * i + 4] = min(x[i], y[i]);
+    out[6 * i + 5] = max(x[i], y[i]);
+}

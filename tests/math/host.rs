@@ -48,7 +48,7 @@ fn matrices_of_nalgebra_and_faer_have_contiguous_columns(device: &Device) -> Res
     stream.gemm(&a, &b, &mut c)?;
     assert_eq!(stream.download_matrix::<DMatrix<f32>>(&c)?, own * fixed);
 
-    // Columns of faer have gaps if their length is not a multiple of a vector's.
+    // faer leaves gaps between columns whose length does not fill vector registers.
     let host = Mat::from_fn(5, 7, element);
     let matrix = stream.upload_matrix(&host)?;
     assert_eq!(matrix.view().order(), Order::ColumnMajor);

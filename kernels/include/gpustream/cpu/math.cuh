@@ -19,7 +19,24 @@ GS_CPU_FN unsigned int min(unsigned int a, int b) { return min(a, (unsigned int)
 GS_CPU_FN unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b); }
 GS_CPU_FN unsigned int max(unsigned int a, int b) { return max(a, (unsigned int)b); }
 GS_CPU_FN unsigned int max(int a, unsigned int b) { return max((unsigned int)a, b); }
-// As in CUDA, these return the other operand if one is NaN.
+// If one operand is NaN, these return the other one, as in CUDA. g++ would call the C library, and a loop with calls does not
+// become vector code.
+#if defined(__x86_64__)
+#define GS_CPU_MIN_MAX(T, MIN, MAX)                                                                           \
+    extern inline __attribute__((__gnu_inline__, __always_inline__)) T MIN(T a, T b) noexcept {               \
+        T least = a < b ? a : b;                                                                              \
+        return b != b ? a : least;                                                                            \
+    }                                                                                                         \
+    extern inline __attribute__((__gnu_inline__, __always_inline__)) T MAX(T a, T b) noexcept {               \
+        T most = a > b ? a : b;                                                                               \
+        return b != b ? a : most;                                                                             \
+    }
+extern "C" {
+GS_CPU_MIN_MAX(float, fminf, fmaxf)
+GS_CPU_MIN_MAX(double, fmin, fmax)
+}
+#undef GS_CPU_MIN_MAX
+#endif
 GS_CPU_FN float min(float a, float b) { return ::fminf(a, b); }
 GS_CPU_FN float max(float a, float b) { return ::fmaxf(a, b); }
 GS_CPU_FN double min(double a, double b) { return ::fmin(a, b); }
