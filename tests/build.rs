@@ -12,6 +12,7 @@ fn main() {
                 "declarations",
                 "faults",
                 "foreign",
+                "foreign_matrices",
                 "globals",
                 "grid_stride",
                 "idioms",

@@ -31,6 +31,7 @@ mod external_memory;
 mod faults;
 mod flags;
 mod foreign;
+mod foreign_matrices;
 mod globals;
 mod graphs;
 mod graphs_alloc;

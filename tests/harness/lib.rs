@@ -67,6 +67,11 @@ pub mod foreign {
     gpustream::include_kernels!("foreign");
 }
 
+/// Kernels with CUDA's headers for matrix cores and asynchronous copies, in `kernels/foreign_matrices.cu`.
+pub mod foreign_matrices {
+    gpustream::include_kernels!("foreign_matrices");
+}
+
 /// Kernels in the style of existing CUDA and HIP code.
 pub mod idioms {
     gpustream::include_kernels!("idioms");

@@ -70,7 +70,7 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | Say the kernel in plainer words, until there is nothing left to simplify: one kind of declaration, unique names, no calls that lead to a meeting, no cooperative groups, loops that declare their counter and that all threads run equally often | `declarations`, `names`, `inline`, `groups`, `counters`, `turns` |
+//! | Say the kernel in plainer words, until there is nothing left to simplify: one kind of declaration, unique names, no calls that lead to a meeting, no barriers, pipelines, matrices and groups as objects, loops that declare their counter and that all threads run equally often | `declarations`, `names`, `inline`, `cuda_objects`, `groups`, `counters`, `turns` |
 //! | Find out which functions and macros can wait, read `threadIdx` or change their arguments | `waits` |
 //! | Decide for each variable: one for the block, computed again by each loop, or one value per thread | `declare`, `variables`, `writes`, `progression` |
 //! | Cut the kernel into loops over threads, and what is between them | `steps`, `branches`, `meetings` |
@@ -82,6 +82,7 @@
 
 mod branches;
 mod counters;
+mod cuda_objects;
 mod edits;
 mod emit;
 mod find_variables;
@@ -389,7 +390,8 @@ fn plainer(
     }
     let in_calls = || inline::first_call(text, file, kernel, waits, rewrites);
     let without_calls = (rewrites < MOST_REWRITES).then(in_calls).flatten();
-    let without_groups = without_calls.or_else(|| groups::without(text, kernel));
+    let without_objects = without_calls.or_else(|| cuda_objects::without(text, kernel));
+    let without_groups = without_objects.or_else(|| groups::without(text, kernel));
     Ok(without_groups.or_else(|| counters::own(text, kernel, waits)))
 }
 

@@ -560,3 +560,86 @@ __global__ void from_lanes(int* x) {
     assert_eq!(in_lanes(text), [0; 8]);
     assert_eq!(threads(text), ["loops"; 8]);
 }
+
+/// CUDA's barriers, pipelines and matrices need no stacks if all threads of the block meet there.
+#[test]
+fn cuda_objects_of_the_whole_block_are_plain_barriers() {
+    let text = "
+#include <cooperative_groups.h>
+#include <cuda/pipeline>
+#include <mma.h>
+#define TID threadIdx.x
+typedef cuda::barrier<cuda::thread_scope_block> Barrier;
+typedef cuda::pipeline_shared_state<cuda::thread_scope_block, 2> State;
+__global__ void at_once(int* x) {
+    __shared__ Barrier barrier;
+    auto block = cooperative_groups::this_thread_block();
+    if (TID == 0) init(&barrier, block.size());
+    block.sync();
+    x[TID] += 1;
+    barrier.arrive_and_wait();
+    x[TID] += x[TID ^ 1];
+}
+__global__ void in_two_steps(int* x) {
+    __shared__ Barrier barrier;
+    if (TID == 0) init(&barrier, blockDim.x);
+    __syncthreads();
+    x[TID] += 1;
+    auto token = barrier.arrive();
+    barrier.wait(std::move(token));
+    x[TID] += x[TID ^ 1];
+}
+__global__ void of_a_block(int* x, int* y) {
+    __shared__ State state;
+    __shared__ int room[64];
+    auto pipe = cuda::make_pipeline(cooperative_groups::this_thread_block(), &state);
+    pipe.producer_acquire();
+    cuda::memcpy_async(room + TID, x + TID, 4, pipe);
+    pipe.producer_commit();
+    pipe.consumer_wait();
+    y[TID] = room[TID ^ 1];
+    pipe.consumer_release();
+}
+__global__ void of_a_warp(const half* x, float* y) {
+    nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> a;
+    nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, half, nvcuda::wmma::col_major> b;
+    nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> c;
+    nvcuda::wmma::fill_fragment(c, 0.0f);
+    nvcuda::wmma::load_matrix_sync(a, x, 16);
+    nvcuda::wmma::load_matrix_sync(b, x, 16);
+    nvcuda::wmma::mma_sync(c, a, b, c);
+    nvcuda::wmma::store_matrix_sync(y, c, 16, nvcuda::wmma::mem_row_major);
+}
+__global__ void of_a_part(int* x, int n) {
+    __shared__ Barrier barrier;
+    if (TID == 0) init(&barrier, n);
+    __syncthreads();
+    barrier.arrive_and_wait();
+    x[TID] = 1;
+}
+__global__ void with_roles(int* x) {
+    __shared__ Barrier barrier;
+    if (TID == 0) init(&barrier, blockDim.x);
+    __syncthreads();
+    if (TID < 32) barrier.arrive(); else barrier.arrive_and_wait();
+    x[TID] = 1;
+}
+__global__ void with_an_old_token(int* x) {
+    __shared__ Barrier barrier;
+    if (TID == 0) init(&barrier, blockDim.x);
+    __syncthreads();
+    auto token = barrier.arrive();
+    barrier.wait_parity(TID % 2);
+    barrier.wait(std::move(token));
+    x[TID] = 1;
+}
+";
+    let found = threads(text);
+    assert_eq!(found[..4], ["loops"; 4]);
+    let reasons = ["`barrier.arrive_and_wait()`", "`barrier.arrive()`", "`barrier.arrive()`"];
+    let stacks = found.iter().skip(4).zip(reasons);
+    assert!(
+        stacks.clone().count() == 3 && stacks.clone().all(|(found, reason)| found.contains(reason)),
+        "{found:?}"
+    );
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The version of this interface. A module states the version that it was compiled with, so that we can
 /// refuse an old one instead of crashing in it.
-pub const ABI: u32 = 6;
+pub const ABI: u32 = 7;
 
 /// The only symbol that a module exports: a [`Module`].
 pub const MODULE_SYMBOL: &str = "gpustream_cpu_module";
@@ -87,6 +87,10 @@ pub mod warp {
     pub const BALLOT: u32 = 2;
     /// A mask of the lanes with the same value.
     pub const MATCH: u32 = 3;
+    /// Waits until a thread of the block calls [`WAKE`] with the same value.
+    pub const AWAIT: u32 = 4;
+    /// Lets the threads go on that wait with the same value.
+    pub const WAKE: u32 = 5;
 }
 
 /// A thread's part in a warp operation (`gs_cpu_lane`).

@@ -1,5 +1,6 @@
 //! Warp-wide operations: lanes wait until all lanes of their group are there, and then all get their results
-//! at once.
+//! at once. A thread may also wait alone, until another thread of the block wakes it: `cuda::barrier` counts
+//! its arrivals itself, and needs no more than that.
 
 use crate::abi::{Lane, warp as kinds};
 use crate::thread::ThreadState;
@@ -36,12 +37,34 @@ fn lanes(mask: u64) -> impl Iterator<Item = u32> {
 pub(crate) fn enter(threads: &mut Threads<'_>, thread: u32) -> bool {
     let (first, existing) = warp_of(threads, thread);
     let lane = &mut threads.lanes[thread as usize];
+    match lane.kind {
+        kinds::AWAIT => {
+            threads.states[thread as usize] = ThreadState::AtWarp;
+            return false;
+        }
+        kinds::WAKE => {
+            let value = lane.value;
+            wake(threads, value);
+            threads.states[thread as usize] = ThreadState::Ready;
+            return true;
+        }
+        _ => {}
+    }
     if lane.mask != 0 {
         lane.mask = lane.mask & existing | 1 << (thread - first);
     }
     let group = if lane.mask == 0 { existing } else { lane.mask };
     threads.states[thread as usize] = ThreadState::AtWarp;
     complete(threads, first, group, thread)
+}
+
+/// Lets the threads go on that wait with this value.
+fn wake(threads: &mut Threads<'_>, value: u64) {
+    for (state, lane) in threads.states.iter_mut().zip(&*threads.lanes) {
+        if *state == ThreadState::AtWarp && lane.kind == kinds::AWAIT && lane.value == value {
+            *state = ThreadState::Ready;
+        }
+    }
 }
 
 /// Completes the operation that `leader` waits in, if all lanes of `group` that have not returned wait in it
@@ -107,6 +130,9 @@ pub(crate) fn resolve_stall(threads: &mut Threads<'_>) -> bool {
             continue;
         }
         let leader = threads.lanes[thread as usize];
+        if leader.kind == kinds::AWAIT {
+            continue;
+        }
         let (first, existing) = warp_of(threads, thread);
         if leader.mask != 0 {
             resolved |= complete(threads, first, leader.mask, thread);

@@ -82,33 +82,33 @@ GS_INLINE To matrix_operand(const From* from) {
 // How the lanes share the matrices. A has `depth` columns, and B as many rows. Each function takes a lane and the number of one of
 // its elements. A lane's elements of A and B are neighbours in the direction of the depth, `run` at a time.
 //
-// Ordinary arithmetic: a lane has a row of A, and some columns of B and C.
-template <class T>
+// Ordinary arithmetic: a lane has a row of A, and some columns of B and C. Only `wmma.cuh` asks for other sizes than 16 by 16.
+template <class T, int Rows = 16, int Columns = 16, int Depth = MatrixType<T>::depth>
 struct OrdinaryLayout {
     typedef typename MatrixType<T>::Sum Sum;
 #if defined(GS_CPU)
-    static constexpr int most = 8;  // columns of a lane: there are at least 32 lanes
-    static GS_INLINE int width() { return 256 / (int)warp_size(); }
+    static constexpr int most = Rows * Columns / 32;  // columns of a lane: there are at least 32 lanes
+    static GS_INLINE int width() { return Rows * Columns / (int)warp_size(); }
 #elif defined(__GFX9__)
-    static constexpr int most = 4;
+    static constexpr int most = Rows * Columns / 64;
     static GS_INLINE constexpr int width() { return most; }
 #else
-    static constexpr int most = 8;
+    static constexpr int most = Rows * Columns / 32;
     static GS_INLINE constexpr int width() { return most; }
 #endif
-    static constexpr int depth = MatrixType<T>::depth, run = 1;
+    static constexpr int depth = Depth, run = 1;
     static constexpr int room_a = depth, room_b = depth * most, room_c = most;
     static GS_INLINE int size_a() { return depth; }
     static GS_INLINE int size_b() { return depth * width(); }
     static GS_INLINE int size_c() { return width(); }
-    static GS_INLINE int row_a(u32 lane, int) { return lane % 16; }
+    static GS_INLINE int row_a(u32 lane, int) { return lane % Rows; }
     static GS_INLINE int depth_a(u32, int e) { return e; }
-    static GS_INLINE int column_b(u32 lane, int e) { return (int)(lane / 16) * width() + e % width(); }
+    static GS_INLINE int column_b(u32 lane, int e) { return (int)(lane / Rows) * width() + e % width(); }
     static GS_INLINE int depth_b(u32, int e) { return e / width(); }
-    static GS_INLINE int row_c(u32 lane, int) { return lane % 16; }
-    static GS_INLINE int column_c(u32 lane, int e) { return (int)(lane / 16) * width() + e; }
+    static GS_INLINE int row_c(u32 lane, int) { return lane % Rows; }
+    static GS_INLINE int column_c(u32 lane, int e) { return (int)(lane / Rows) * width() + e; }
     // Which lane has an element of C, and under which number.
-    static GS_INLINE u32 lane_of_c(int row, int column) { return (u32)(column / width() * 16 + row); }
+    static GS_INLINE u32 lane_of_c(int row, int column) { return (u32)(column / width() * Rows + row); }
     static GS_INLINE int number_of_c(int, int column) { return column % width(); }
 
     static GS_INLINE Sum wide(T x) {
@@ -118,7 +118,7 @@ struct OrdinaryLayout {
             return (Sum)to_float(x);
         }
     }
-    static GS_INLINE void multiply_add(Sum* c, const T* a, const T* b) {
+    static GS_INLINE void accumulate(Sum* c, const T* a, const T* b) {
         const int columns = width();
         GS_UNROLL
         for (int k = 0; k < depth; ++k) {
@@ -150,7 +150,7 @@ struct MatrixLayout {
     static GS_INLINE u32 lane_of_c(int row, int column) { return (u32)(row % 8 * 4 + column % 8 / 2); }
     static GS_INLINE int number_of_c(int row, int column) { return column / 8 * 4 + row / 8 * 2 + column % 2; }
 
-    static GS_INLINE void multiply_add(Sum* c, const T* a, const T* b) {
+    static GS_INLINE void accumulate(Sum* c, const T* a, const T* b) {
         GS_UNROLL
         for (int h = 0; h < 2; ++h) eight_columns(c + h * 4, a, b + h * half_b);
     }
@@ -218,7 +218,7 @@ struct MatrixLayout {
     static GS_INLINE int number_of_c(int row, int) { return is_double ? row / 4 : row % 4; }
 
     typedef Sum Four __attribute__((ext_vector_type(4)));
-    static GS_INLINE void multiply_add(Sum* c, const T* a, const T* b) {
+    static GS_INLINE void accumulate(Sum* c, const T* a, const T* b) {
         Four sums;
         GS_MEMCPY_(&sums, c, sizeof(sums));
         sums = product(sums, a, b);
@@ -287,7 +287,7 @@ struct WmmaLayout {
     static GS_INLINE int column_c(u32 lane, int) { return lane % 16; }
 
     typedef Sum Eight __attribute__((ext_vector_type(8)));
-    static GS_INLINE void multiply_add(Sum* c, const T* a, const T* b) {
+    static GS_INLINE void accumulate(Sum* c, const T* a, const T* b) {
         Eight sums;
         GS_MEMCPY_(&sums, c, sizeof(sums));
         sums = product(sums, a, b);
@@ -484,7 +484,7 @@ GS_INLINE void store_columns(const MatrixC<T>& matrix, typename MatrixC<T>::Elem
 /// Signature: void gs::multiply_add(gs::MatrixC<T>& c, const gs::MatrixA<T>& a, const gs::MatrixB<T>& b)
 template <class T>
 GS_INLINE void multiply_add(MatrixC<T>& c, const MatrixA<T>& a, const MatrixB<T>& b) {
-    MatrixLayout<T>::multiply_add(c.at, a.at, b.at);
+    MatrixLayout<T>::accumulate(c.at, a.at, b.at);
 }
 
 /// Makes the left factor of the next product from sums, with `f(sum)` as its elements. It has as many columns, so the type must be

@@ -150,8 +150,8 @@ struct GroupProduct {
                         even[q] = rest[c / 2 + q * 4 + h * 2];
                         odd[q] = rest[c / 2 + q * 4 + h * 2 + 1];
                     }
-                    exchange(even);
-                    exchange(odd);
+                    transpose_in_lanes(even);
+                    transpose_in_lanes(odd);
                     Piece piece;
                     GS_UNROLL
                     for (int q = 0; q < 4; ++q) {
@@ -183,7 +183,7 @@ private:
     static GS_INLINE void multiply_add(float (&c)[columns / 2], u64 a, u64 b, const bfloat16*) { GS_WGMMA_("bf16"); }
 
     // Transposes a matrix of four by four whose columns four lanes have.
-    static GS_INLINE void exchange(float (&x)[4]) {
+    static GS_INLINE void transpose_in_lanes(float (&x)[4]) {
         GS_UNROLL
         for (int bit = 1; bit <= 2; bit *= 2) {
             const bool upper = lane() & bit;

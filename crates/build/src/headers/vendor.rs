@@ -35,7 +35,7 @@ pub(crate) const HOST_OF_CUDA: &str = "gpustream/cuda/host";
 /// What cuBLAS includes. Kernels may use these types without a further `#include`.
 const CUBLAS_TYPES: &str = "#include <cuComplex.h>\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n";
 /// Headers from CUDA's C++ library that kernels may use. One of your folders may have the real ones.
-const CCCL: &str = "cuda/barrier cuda/pipeline cuda/atomic cuda/semaphore cuda/latch";
+const CCCL: &str = "cuda/atomic cuda/semaphore cuda/latch";
 /// Headers from CUDA's C++ library that are the standard's under another name.
 const STANDARD: &str = "algorithm array cassert cfloat climits cmath complex cstddef cstdint cstdlib cstring ctime \
     functional initializer_list limits numeric optional ratio tuple type_traits utility variant";
@@ -112,6 +112,14 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
             add(backend, &format!("cuda/std/{name}"), &text);
         }
         add(backend, "cuComplex.h", complex);
+        add(backend, "mma.h", "#include <gpustream/wmma.cuh>");
+        add(
+            backend,
+            "cuda_pipeline.h cuda_pipeline_primitives.h",
+            "#include <gpustream/pipeline_primitives.cuh>",
+        );
+        add(backend, "cuda/barrier", "#include <gpustream/cuda_barrier.cuh>");
+        add(backend, "cuda/pipeline", "#include <gpustream/cuda_pipeline.cuh>");
         add(backend, "math_constants.h hip/hip_math_constants.h", "#include <gpustream/math_constants.cuh>");
     }
     for names in [CUDA_GROUPS, HIP_GROUPS] {

@@ -59,6 +59,8 @@ pub(super) fn reductions() -> String {
     text
 }
 
+/// The block as an object, for functions that take one.
+const BLOCK: &str = "::cooperative_groups::this_thread_block()";
 /// The number of a thread in its block, and how many threads the block has.
 const RANK: &str = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))";
 const THREADS: &str = "(blockDim.x * blockDim.y * blockDim.z)";
@@ -67,7 +69,7 @@ impl Group {
     /// Returns the expression that replaces a call without values.
     fn plain(self, method: &str) -> Option<String> {
         Some(match (self, method) {
-            (Self::Block, "sync") => "__syncthreads()".to_owned(),
+            (Self::Block, "sync" | "wait") => "__syncthreads()".to_owned(),
             (Self::Block, "thread_rank") => RANK.to_owned(),
             (Self::Block, "size" | "num_threads" | "group_size") => THREADS.to_owned(),
             (Self::Block, "thread_index") => "threadIdx".to_owned(),
@@ -212,6 +214,11 @@ fn call(text: &str, node: Node<'_>, groups: &HashMap<String, Group>) -> Option<V
         let known = OPERATIONS.iter().any(|(name, _)| *name == operation) && size > 1;
         let value = &text[value.byte_range()];
         return known.then(|| vec![(node.byte_range(), format!("{REDUCE}{operation}_{size}({value})"))]);
+    }
+    if let ([of, _, ..], "memcpy_async") = (&values[..], method)
+        && let Some(Group::Block) = group(*of)
+    {
+        return Some(vec![(of.byte_range(), BLOCK.to_owned())]);
     }
     if function.kind() != "field_expression" {
         let [value] = values[..] else { return None };

@@ -112,8 +112,11 @@ pub(crate) fn identifiers(text: &str, node: Node<'_>, words: &mut Words) {
     for leaf in descendants(node).filter(|node| node.child_count() == 0) {
         let text = &text[leaf.byte_range()];
         if leaf.kind() == "preproc_arg" {
-            // The body of a macro is a single token.
-            words.extend(text.split(|c| !is_word(c)).map(str::to_owned));
+            // The body of a macro is a single token. Words in strings are not names, but where a string ends is only
+            // clear if no quotation mark is part of one.
+            let step = if text.contains("\\\"") || text.contains("'\"'") { 1 } else { 2 };
+            let code = text.split('"').step_by(step);
+            words.extend(code.flat_map(|code| code.split(|c| !is_word(c))).map(str::to_owned));
         } else if leaf.kind().ends_with("identifier") {
             words.insert(text.to_owned());
         }

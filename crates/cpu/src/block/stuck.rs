@@ -2,6 +2,7 @@
 //! barrier, and what another thread does instead.
 
 use super::Runner;
+use crate::abi::warp as kinds;
 use crate::failure::{Failure, Site};
 use crate::thread::ThreadState;
 use crate::warp;
@@ -25,7 +26,12 @@ impl Runner {
             || "another thread never reaches it".into(),
             |thread| {
                 let at = Site::from(&self.lanes[thread]);
-                format!("thread {} waits in a warp operation at {at}", self.place(thread as u32))
+                let what = if self.lanes[thread].kind == kinds::AWAIT {
+                    "for a cuda::barrier"
+                } else {
+                    "in a warp operation"
+                };
+                format!("thread {} waits {what} at {at}", self.place(thread as u32))
             },
         );
         let message = format!(
@@ -37,6 +43,15 @@ impl Runner {
     }
 
     fn stuck_at_warp(&mut self, waiting: u32) -> Failure {
+        let lane = self.lanes[waiting as usize];
+        if lane.kind == kinds::AWAIT {
+            let message = format!(
+                "waits for a cuda::barrier at {}, but no other thread of the block arrives there: as many threads must arrive \
+                 as the barrier expects",
+                Site::from(&lane)
+            );
+            return self.failure_at(Some(waiting), message);
+        }
         let elsewhere = warp::missing(&self.threads(), waiting).map_or_else(
             || "a lane of its mask never comes".into(),
             |other| {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define GS_CPU_ABI 6u
+#define GS_CPU_ABI 7u
 
 // The only symbol that a module exports. Its type is `const gs_cpu_module`.
 #define GS_CPU_MODULE_SYMBOL gpustream_cpu_module
@@ -39,7 +39,10 @@ enum gs_cpu_warp_kind {
     GS_CPU_WARP_SYNC = 0,     // value 0
     GS_CPU_WARP_SHUFFLE = 1,  // value of lane `source`; the lane's own where `source` takes no part
     GS_CPU_WARP_BALLOT = 2,   // mask of the lanes that gave a value other than 0
-    GS_CPU_WARP_MATCH = 3     // mask of the lanes that gave the same value
+    GS_CPU_WARP_MATCH = 3,    // mask of the lanes that gave the same value
+    // These two are for single threads of a block, which agree on a value.
+    GS_CPU_WARP_AWAIT = 4,  // waits until a thread of the block calls the next with the same value
+    GS_CPU_WARP_WAKE = 5    // lets the threads go on that wait with the same value, and goes on itself
 };
 
 // A thread's part in a warp operation.
