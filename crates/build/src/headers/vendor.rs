@@ -124,7 +124,6 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     for names in [CUDA_RUNTIME, CUDA_WORDS] {
         add(Backend::Hip, names, "#include <hip/hip_runtime.h>");
     }
-    add(Backend::Hip, "cuda_fp16.h", "#include <hip/hip_fp16.h>");
     let objects = format!("#include <cuda_runtime.h>\n{HIP_ON_CUDA}");
     for names in [HIP_RUNTIME, HIP_WORDS] {
         add(Backend::Cuda, names, &objects);

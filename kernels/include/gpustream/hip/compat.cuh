@@ -105,6 +105,13 @@ static __device__ __forceinline__ T atomicCAS_block(T* address, C compare, V val
     return atomicCAS(address, (T)compare, (T)value);
 }
 
+// Code for GPUs that could not add doubles brings its own function. HIP's is not a template, so we give ours its name.
+template <class T, class V>
+static __device__ __forceinline__ T gs_hip_atomic_add(T* address, V value) {
+    return atomicAdd(address, (T)value);
+}
+#define atomicAdd gs_hip_atomic_add
+
 // HIP has the _sync forms from 6.2 on if this macro asks for them, and always from 7.0 on. They only take 64-bit masks.
 #if HIP_VERSION_MAJOR < 7 && !defined(HIP_ENABLE_WARP_SYNC_BUILTINS)
 
