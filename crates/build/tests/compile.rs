@@ -630,6 +630,8 @@ __global__ void k(double* x, float* y, unsigned* z, unsigned long long* w) {
     atomicAdd(y, 1.0f);
     atomicAdd(z, 1);
     atomicAdd(w, 1);
+    atomicMin((long long*)w, atomicMax((long long*)w, 1ll));
+    if (*x != *x) __trap();
 }
 ";
     for backend in compilable("files_may_define_what_a_vendor_has") {

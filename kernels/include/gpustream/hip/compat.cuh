@@ -54,6 +54,13 @@ GS_HIP_MIN_MAX(unsigned long long)
 #define GS_HIP_FN template <int = 0> static __device__ __forceinline__
 GS_HIP_FN unsigned long long __activemask() { return __ballot(1); }
 GS_HIP_FN void __nanosleep(unsigned) { __builtin_amdgcn_s_sleep(1); }
+GS_HIP_FN void __trap() { __builtin_trap(); }
+GS_HIP_FN long long atomicMin(long long* address, long long value) {
+    return __hip_atomic_fetch_min(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+GS_HIP_FN long long atomicMax(long long* address, long long value) {
+    return __hip_atomic_fetch_max(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 
 // Within the word of 4 bytes around it.
 GS_HIP_FN unsigned short atomicCAS(unsigned short* address, unsigned short compare, unsigned short value) {
