@@ -297,7 +297,12 @@ impl Kernels {
     }
 
     fn script(&self) -> Script<'_> {
-        Script { defines: &self.defines, instances: &self.instances, by_name: self.by_name, is_first: false }
+        Script {
+            defines: &self.defines,
+            instances: &self.instances,
+            by_name: self.by_name,
+            ..Script::default()
+        }
     }
 
     /// Decides what to compile with which compilers.

@@ -11,13 +11,16 @@ pub(crate) fn places_of<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item 
     places.filter(move |&at| !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word))
 }
 
-/// Replaces every word that `new` returns a replacement for.
+/// Replaces every word that `new` returns a replacement for, unless it belongs to a namespace or a type that stands before it.
 pub(crate) fn with_words(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
-    let parts = text.split_inclusive(|c| !is_word(c)).map(|part| {
+    let mut result = String::new();
+    for part in text.split_inclusive(|c| !is_word(c)) {
         let word = part.trim_end_matches(|c| !is_word(c));
-        new(word).map_or(part.to_owned(), |new| new + &part[word.len()..])
-    });
-    parts.collect()
+        let new = new(word).filter(|_| !result.trim_end().ends_with("::"));
+        result.push_str(new.as_deref().unwrap_or(word));
+        result.push_str(&part[word.len()..]);
+    }
+    result
 }
 
 /// Returns a path without its namespaces.

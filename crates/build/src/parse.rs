@@ -43,6 +43,8 @@ pub(crate) struct Script<'a> {
     pub(crate) instances: &'a [String],
     /// True if programs find kernels by their names, so that no kernel needs a launcher.
     pub(crate) by_name: bool,
+    /// True if the compiler reads the host code too and instantiates templates for it, so that kernels need not be named here.
+    pub(crate) host_instantiates: bool,
     /// True if the file will be read again, preprocessed. Then we do not look for the macros that make no difference.
     pub(crate) is_first: bool,
 }
@@ -137,13 +139,13 @@ fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, script: Script<'_>) ->
     };
     file.walk(root, Context::default());
     file.diagnostics.extend(file.docs.unused_contracts());
-    if file.kernels.is_empty() {
+    if file.kernels.is_empty() && !script.host_instantiates {
         file.diagnostics.append(&mut file.unused);
     }
     for Diagnostic { path, line, column, message, help, .. } in &file.unused {
         file.warnings.push(format!("{}:{line}:{column}: {message}; {help}", path.display()));
     }
-    if file.kernels.is_empty() && file.diagnostics.is_empty() {
+    if file.kernels.is_empty() && file.unused.is_empty() && file.diagnostics.is_empty() {
         file.diagnostics.push(no_kernel(source, root, parts));
     }
     kernel::tell_apart(&mut file.kernels);
@@ -235,7 +237,7 @@ struct File<'a> {
     /// Names of `extern __shared__` arrays.
     dynamic_shared: Vec<String>,
     /// The template instances that were asked for.
-    wanted: Vec<kernel_templates::Wanted>,
+    wanted: Vec<kernel_templates::Wanted<'a>>,
     /// Names of functions that are not kernels.
     functions: HashSet<String>,
     kernels: Vec<crate::signature::Kernel>,

@@ -104,7 +104,8 @@ impl Unit {
 
     /// Returns the same file as a preprocessor leaves it.
     pub(crate) fn preprocessed(&self, source: SourceFile, backend: Backend, script: Script<'_>) -> Version {
-        let (module, refused) = parsed(&source, &[], script);
+        let host_instantiates = script.by_name && backend == Backend::Cuda;
+        let (module, refused) = parsed(&source, &[], Script { host_instantiates, ..script });
         // Only nvcc reads the file as written, because it has all targets in one run.
         let device_part =
             if backend == Backend::Cuda { self.device_part.clone() } else { parse::device_part(&source) };
@@ -177,7 +178,9 @@ impl Unit {
     pub(crate) fn is_for(&self, backend: Backend) -> bool {
         let mut versions =
             self.versions.iter().filter(|((of, _), _)| *of == backend).map(|(_, version)| version);
-        let is_empty = |version: &Self| version.module.kernels.is_empty() && version.refused.is_none();
+        let is_empty = |version: &Self| {
+            version.module.kernels.is_empty() && version.refused.is_none() && !version.module.uninstantiated
+        };
         self.only.as_ref().is_none_or(|only| only.contains(&backend)) && !versions.any(is_empty)
     }
 }

@@ -576,6 +576,70 @@ fn files_that_name_thrust_compile() {
     }
 }
 
+/// A file of another program, with numbers of 16 and 8 bits by NVIDIA's names.
+const SHORT_FLOATS: &str = "
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda/std/limits>
+__global__ void k(const __nv_bfloat16* x, const nv_bfloat162* pairs, const half* h, const half2* h2, __nv_fp8_e4m3* bytes,
+                  float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    __nv_bfloat16 a = x[i], b = __float2bfloat16(2.0f), c = 1.0;
+    a = __hfma(a, b, c) + hexp(a) / hsqrt(b);
+    a += __hmax_nan(a, __habs(b));
+    if (__hisnan(a) || a > b) a = -a;
+    __nv_bfloat162 pair = __hfma2(pairs[i], pairs[i], __bfloat162bfloat162(a));
+    float2 both = __bfloat1622float2(__hadd2(pair, h2exp(pair)));
+    half least = __hmax_nan(h[i], __hmin(h[i], __habs(h[i])));
+    half2 leasts = __hmin2(h2[i], __habs2(h2[i]));
+    bytes[i] = __nv_fp8_e4m3(__bfloat162float(a));
+    y[i] = both.x + both.y + (float)least + __low2float(leasts) + float(bytes[i]);
+    y[i] += __half2float(__nv_cvt_fp8_to_halfraw(bytes[i].__x, __NV_E4M3));
+    y[i] = min(y[i], cuda::std::numeric_limits<float>::max());
+}
+";
+
+#[test]
+fn short_floats_of_nvidias_headers_compile_for_every_backend() {
+    for backend in compilable("short_floats_of_nvidias_headers_compile_for_every_backend") {
+        let dir = tempfile::tempdir().unwrap();
+        let targets = |k: Kernels| on(backend)(k).hip_arch("gfx942").hip_arch("gfx1100");
+        build(dir.path(), SHORT_FLOATS, targets).unwrap();
+    }
+}
+
+/// A file may have functions that NVIDIA's headers lack for some GPUs, and HIP has for all.
+#[test]
+fn files_may_define_what_a_vendor_has() {
+    const TEXT: &str = "
+#if __CUDA_ARCH__ < 600
+__device__ double atomicAdd(double* address, double value) {
+    unsigned long long old = __double_as_longlong(*address), assumed;
+    do {
+        assumed = old;
+        const double sum = value + __longlong_as_double(assumed);
+        old = atomicCAS((unsigned long long*)address, assumed, (unsigned long long)__double_as_longlong(sum));
+    } while (assumed != old);
+    return __longlong_as_double(old);
+}
+#endif
+__global__ void k(double* x, float* y, unsigned* z, unsigned long long* w) {
+    atomicAdd(x, 1.0);
+    atomicAdd(y, 1.0f);
+    atomicAdd(z, 1);
+    atomicAdd(w, 1);
+    atomicMin((long long*)w, atomicMax((long long*)w, 1ll));
+    if (*x != *x) __trap();
+}
+";
+    for backend in compilable("files_may_define_what_a_vendor_has") {
+        let dir = tempfile::tempdir().unwrap();
+        build(dir.path(), TEXT, on(backend)).unwrap();
+    }
+}
+
 /// If one backend's compiler cannot find a header, the advice must name the other backends.
 #[test]
 fn a_missing_header_says_how_to_leave_the_backend_out() {

@@ -156,6 +156,115 @@ void host(float* a, double* b, void* c) {
     assert_eq!(instances(&bindings), expected);
 }
 
+/// In the style of programs with namespaces: names mean what they mean at the launch, templates are arguments of templates,
+/// and values are made where they are passed.
+#[test]
+fn launches_in_namespaces_instantiate_templates() {
+    let text = "\
+namespace app { namespace cuda {
+using index_t = unsigned int;
+template <class T> struct DeviceType { using type = T; };
+template <class T> using device_type = typename DeviceType<T>::type;
+template <class T> struct Twice { __device__ T operator()(T x) const { return x + x; } };
+struct Nothing { __device__ float operator()(float x) const { return x; } };
+} }
+namespace at {
+template <class T> struct Exponent { __device__ T of(T x) const { return x * x; } };
+template <class T, class I> __global__ void norm(I n, const T* x, T* y);
+template <class T, template <class> class Epilogue> __global__ void softmax(T* x) { x[0] = Epilogue<T>().of(x[0]); }
+template <class T, class F> __global__ void apply(T* x, F f) { x[0] = f(x[0]); }
+}
+namespace app { namespace ops {
+struct Layer { template <int D, class T> void compute(T* x) const; };
+template <class T, template <class> class Epilogue> void run(T* x) { at::softmax<T, Epilogue><<<1, 1>>>(x); }
+template <int D, class T> void Layer::compute(T* x) const {
+    at::norm<cuda::device_type<T>, cuda::index_t><<<1, 1>>>(3, x, x);
+    run<T, at::Exponent>(x);
+    at::apply<<<1, 1>>>(x, cuda::Twice<T>());
+}
+template void Layer::compute<1, float>(float* x) const;
+void host(float* x) { at::apply<<<1, 1>>>(x != nullptr ? x : nullptr, cuda::Nothing()); }
+} }
+namespace at { template <class T, class I> __global__ void norm(I n, const T* x, T* y) { y[0] = x[n]; } }
+";
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, |kernels| cpu(kernels).by_name()).unwrap();
+    let kernels: Vec<_> = built.files[0].kernels.iter().map(|kernel| &*kernel.kernel).collect();
+    let expected = [
+        "at::softmax<float, at::Exponent>",
+        "at::apply<float, app::cuda::Twice<float>>",
+        "at::apply<float, app::cuda::Nothing>",
+        "at::norm<float, app::cuda::index_t>",
+    ];
+    assert_eq!(kernels, expected);
+}
+
+/// A program passes objects whose types have no names in Rust, with a copy constructor, beside members of libraries' types.
+#[test]
+fn kernels_found_by_name_may_take_objects() {
+    let text = "\
+#include <cublas_v2.h>
+#if CUDA_VERSION < 8000
+#error \"needs a new toolkit\"
+#endif
+class Resources { virtual cublasHandle_t handle(cublasStatus_t* status) = 0; };
+template <class T, template <class> class Traits> class Tensor {
+    T* data;
+  public:
+    __host__ __device__ Tensor(Tensor& other) : data(other.data) {}
+    __device__ T& operator[](int i) { return data[i]; }
+};
+template <class T> struct Plain {};
+template <class T> __global__ void scale(Tensor<T, Plain> x, T by) { x[threadIdx.x] *= by; }
+#define SCALE(T) void scale_##T(Tensor<T, Plain>& x) { scale<T><<<1, 32>>>(x, 2); }
+SCALE(float)
+";
+    let dir = tempfile::tempdir().unwrap();
+    let error = build(dir.path(), text, cpu).unwrap_err().to_string();
+    assert!(error.contains("this member of `Tensor<float, Plain>` is private"), "{error}");
+    let built = build(dir.path(), text, |kernels| cpu(kernels).by_name()).unwrap();
+    assert_eq!(built.files[0].kernels[0].kernel, "scale<float>");
+}
+
+/// What the parser says of a file that it cannot preprocess follows from that, so only the preprocessor's error counts.
+#[test]
+fn a_preprocessors_error_is_the_one_that_is_shown() {
+    let text =
+        "#include \"ops.cuh\"\n#ifndef TWICE\n#error \"no TWICE here\"\n#endif\nOP(float, twice, v + v)\n";
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("k.cu"), text).unwrap();
+    fs::write(
+        dir.path().join("ops.cuh"),
+        "#define OP(T, NAME, EXPR) __global__ void NAME(T* x) { T v = *x; *x = EXPR; }\n",
+    )
+    .unwrap();
+    let kernels = Kernels::new().file(dir.path().join("k.cu")).out_dir(dir.path().join("out"));
+    let error = cpu(kernels.environment_overrides(false)).check().unwrap_err().to_string();
+    assert!(error.contains("no TWICE here") && !error.contains("cannot be read"), "{error}");
+}
+
+/// nvcc reads the host code and instantiates what it launches, even if we cannot follow that.
+#[test]
+fn nvcc_instantiates_kernels_found_by_name() {
+    let text = "\
+#define PASTE(a, b) a##b
+#define CALL(x) PASTE(pa, x)
+template <class T, class... Rest> __global__ void pack(T* x, Rest... rest) { x[0] = (T)sizeof...(rest); }
+template <class F> void launched(F f) { f(1, 2.0f); }
+void host(float* x) { launched([x](auto... rest) { CALL( // a comment in what is pasted
+    ck)<<<1, 1>>>(x, rest...); }); }
+";
+    if let Err(missing) = Nvcc::find() {
+        return eprintln!("SKIPPED nvcc_instantiates_kernels_found_by_name: {missing}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let on = |kernels: Kernels| kernels.backend(Backend::Cuda).cuda_arch("sm_80").by_name();
+    build(dir.path(), text, on).unwrap();
+    let nothing = "template <class T> __global__ void k(T* x) { *x = 0; }\n";
+    let error = build(dir.path(), nothing, on).unwrap_err().to_string();
+    assert!(error.contains("nothing in the file instantiates"), "{error}");
+}
+
 #[test]
 fn kernels_found_by_name_need_no_launchers() {
     let text = "#include <vector>\nextern \"C\" __global__ void known(float* x, int n) { x[0] = n; }\n\

@@ -22,6 +22,9 @@ pub struct Args {
     /// Backends to compile for: cpu, cuda, hip, or none to read the files alone [default: cpu]
     #[arg(long, value_delimiter = ',', default_value = "cpu", hide_default_value = true)]
     backend: Vec<String>,
+    /// Targets, such as `sm_90` or `gfx942` (each goes to the backend it belongs to) [default: those of a build]
+    #[arg(long, value_delimiter = ',')]
+    arch: Vec<String>,
     /// Also look for headers here
     #[arg(short = 'I', long = "include")]
     includes: Vec<PathBuf>,
@@ -38,9 +41,8 @@ struct Outcome {
     path: PathBuf,
     /// The step that the file did not get through; `None` if it got through all.
     stopped: Option<Stop>,
-    /// True if we can make launchers for the file, at least for one backend.
-    bound: bool,
-    /// Whether the file compiles, for each backend; `None` if we can make no launchers there.
+    bound: Bound,
+    /// Whether the file compiles, for each backend; `None` if we cannot bind it there.
     compiled: Vec<Option<bool>>,
 }
 
@@ -49,6 +51,16 @@ impl Outcome {
     fn has_kernels(&self) -> bool {
         self.stopped.as_ref().is_none_or(|stop| stop.message != "no kernel in this file")
     }
+}
+
+/// How programs reach the file's kernels, on the backend where that is best.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Bound {
+    No,
+    /// We can make no launchers, but `Kernels::by_name` compiles the file.
+    ByName,
+    /// By launchers.
+    Yes,
 }
 
 /// The file's first obstacle. More may follow it, because a compiler stops early.
@@ -73,7 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // If two reports run at once, each has its own folder. It must be new, because others may write there too.
     let out = std::env::temp_dir().join(format!("gpustream-port-report-{}", std::process::id()));
     fs::create_dir(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    let mut outcomes = examine(&files, &out, &backends, &args.includes);
+    let mut outcomes = examine(&files, &out, &backends, args);
     // This may fail, and would cost only space.
     let _ = fs::remove_dir_all(&out);
     outcomes.retain(Outcome::has_kernels);
@@ -103,14 +115,14 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 }
 
 /// Puts each file through the build, several at once.
-fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Vec<Outcome> {
+fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], args: &Args) -> Vec<Outcome> {
     let (next, progress) = (AtomicUsize::new(0), progress::bar(files.len(), "{bar:30} {pos}/{len} {eta}"));
     let outcomes = Mutex::new(BTreeMap::new());
     let work = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(path) = files.get(index) else { return };
-            let outcome = outcome(path, &out.join(index.to_string()), backends, includes);
+            let outcome = outcome(path, &out.join(index.to_string()), backends, args);
             let mut outcomes = outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             outcomes.insert(index, outcome);
             progress.inc(1);
@@ -123,32 +135,59 @@ fn examine(files: &[PathBuf], out: &Path, backends: &[Backend], includes: &[Path
 }
 
 /// Reads one file. If we can bind it, compiles it for each backend.
-fn outcome(path: &Path, out: &Path, backends: &[Backend], includes: &[PathBuf]) -> Outcome {
+fn outcome(path: &Path, out: &Path, backends: &[Backend], args: &Args) -> Outcome {
     let kernels = || {
         let kernels =
             Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false).allow_stacks();
-        includes.iter().fold(kernels, Kernels::include)
+        let kernels = args.includes.iter().fold(kernels, Kernels::include);
+        args.arch.iter().fold(kernels, |kernels, arch| match arch {
+            cuda if cuda.starts_with("sm_") => kernels.cuda_arch(cuda),
+            hip => kernels.hip_arch(hip),
+        })
     };
-    let (mut stopped, mut bound, mut compiled) = (None, false, Vec::new());
+    let (mut stopped, mut bound, mut compiled) = (None, Bound::No, Vec::new());
     let mut note = |error: Error| {
         stopped.get_or_insert_with(|| Stop::of(path, &error));
     };
     // What a file declares may depend on the compiler that reads it, so each backend has its own attempt.
     for &backend in backends {
         let kernels = || kernels().backend(backend).cpu_level(LEVEL);
-        let read = kernels().check();
-        let built = read.as_ref().map_err(Error::clone).and_then(|()| kernels().build().map(drop));
-        bound |= read.is_ok();
-        compiled.push(read.is_ok().then_some(built.is_ok()));
-        built.unwrap_or_else(&mut note);
+        let mut here = Bound::No;
+        for (way, kernels) in [(Bound::Yes, kernels()), (Bound::ByName, kernels().by_name())] {
+            match kernels.check() {
+                Ok(()) => here = way,
+                Err(error) => note(error),
+            }
+            if here != Bound::No {
+                let built = kernels.build();
+                compiled.push(Some(built.is_ok()));
+                built.map_or_else(&mut note, drop);
+                break;
+            }
+        }
+        if here == Bound::No {
+            compiled.push(None);
+        }
+        bound = bound.max(here);
     }
     if backends.is_empty() {
-        let read = kernels().check();
-        bound = read.is_ok();
-        read.unwrap_or_else(&mut note);
+        match kernels().check() {
+            Ok(()) => bound = Bound::Yes,
+            Err(error) => note(error),
+        }
     }
     let _ = fs::remove_dir_all(out);
     Outcome { path: path.to_owned(), stopped, bound, compiled }
+}
+
+impl Bound {
+    fn name(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::ByName => "by name",
+            Self::Yes => "yes",
+        }
+    }
 }
 
 impl fmt::Display for Stop {
@@ -196,7 +235,7 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
     for outcome in outcomes {
         let Outcome { path, stopped, bound, compiled } = outcome;
         let shown = path.strip_prefix(&args.folder).unwrap_or(path).display().to_string();
-        let mut cells = vec![shown, yes_or_no(*bound)];
+        let mut cells = vec![shown, bound.name().to_owned()];
         cells.extend(
             (0..backends.len())
                 .map(|at| compiled.get(at).copied().flatten().map_or(String::new(), yes_or_no)),
@@ -213,7 +252,11 @@ fn report(args: &Args, backends: &[Backend], outcomes: &[Outcome]) -> String {
         sums.row([what, count.to_string(), part]);
     };
     sum("with kernels".to_owned(), outcomes.len());
-    sum("bound".to_owned(), outcomes.iter().filter(|outcome| outcome.bound).count());
+    sum("bound".to_owned(), outcomes.iter().filter(|outcome| outcome.bound == Bound::Yes).count());
+    sum(
+        "without launchers, by name".to_owned(),
+        outcomes.iter().filter(|outcome| outcome.bound == Bound::ByName).count(),
+    );
     let waits = |outcome: &&Outcome| outcome.stopped.as_ref().is_some_and(Stop::is_a_choice);
     sum("bound once build.rs instantiates".to_owned(), outcomes.iter().filter(waits).count());
     for (at, backend) in backends.iter().enumerate() {

@@ -249,12 +249,14 @@ pub(crate) fn preprocess(
 ) -> Result<Vec<u8>> {
     let name = format!("{}.cpu.preprocess.cpp", unit.module.name);
     preprocess::write_source(unit, common, &name, &before(unit))?;
-    let mut command = compiler.command();
-    command
-        .args(flags(compiler, level.trim_end_matches(CHECKED), false))
-        .args(common.arguments(Backend::Cpu));
-    command.args(beside(unit)).arg("-E").args(preprocess::KEPT).arg(common.out_dir.join(name));
-    preprocess::execute(command)
+    preprocess::execute(unit, |kept| {
+        let mut command = compiler.command();
+        command
+            .args(flags(compiler, level.trim_end_matches(CHECKED), false))
+            .args(common.arguments(Backend::Cpu));
+        command.args(beside(unit)).arg("-E").args(kept).arg(common.out_dir.join(&name));
+        command
+    })
 }
 
 /// Returns what comes before the user's file.

@@ -66,9 +66,15 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
     let outcome = stamp::unless_good((&image, complete), unit, common, &parts, || {
         run(command(None)).or_else(|error| {
             // Host code often needs a library that is not installed, or functions that this version of CUDA no longer has.
+            let libraries = || command(Some(host_libraries(common)));
+            if unit.module.uninstantiated
+                && let Ok(log) = run(libraries())
+            {
+                return Ok(log);
+            }
             let Some(code) = without_host_code(unit, nvcc, &numbers, common) else { return Err(error) };
             write_if_changed(&common.out_dir.join(&source), code.as_bytes())?;
-            run(command(Some(host_libraries(common)))).map_err(|_| error)
+            run(libraries()).map_err(|_| error)
         })
     })?;
     let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
@@ -101,12 +107,15 @@ fn host_libraries(common: &Common) -> String {
 pub(super) fn preprocess(unit: &Unit, nvcc: &Nvcc, number: &str, common: &Common) -> Result<Vec<u8>> {
     let name = format!("{}.cuda.preprocess.cu", unit.module.name);
     preprocess::write_source(unit, common, &name, "#include <cuda_runtime.h>\n")?;
-    let mut command = Command::new(&nvcc.path);
-    command.current_dir(&common.out_dir).args(["-std=c++17", "-x=cu", "-E"]);
-    command.arg(format!("-gencode=arch=compute_{number},code=sm_{number}"));
-    command.args(common.shell_arguments(Backend::Cuda)?).arg(host_libraries(common));
-    command.arg(format!("-Xcompiler={}", preprocess::KEPT.join(","))).arg(name);
-    preprocess::execute(command)
+    let arguments = common.shell_arguments(Backend::Cuda)?;
+    preprocess::execute(unit, |kept| {
+        let mut command = Command::new(&nvcc.path);
+        command.current_dir(&common.out_dir).args(["-std=c++17", "-x=cu", "-E"]);
+        command.arg(format!("-gencode=arch=compute_{number},code=sm_{number}"));
+        command.args(&arguments).arg(host_libraries(common));
+        command.arg(format!("-Xcompiler={}", kept.join(","))).arg(&name);
+        command
+    })
 }
 
 /// Returns the file as the preprocessor leaves it for each target, without what only host code needs. Returns `None` if the file
@@ -163,6 +172,13 @@ impl Found {
         self.writable.extend(super::writable(path, &cubin)?);
         let tables =
             nvidia::kernels(&cubin).map_err(|e| Error::message(format!("{}: {e}", path.display())))?;
+        if tables.is_empty() && unit.module.kernels.is_empty() {
+            let name = unit.source.path.display();
+            return Err(Error::message(format!(
+                "{name}: nothing in the file instantiates its kernel templates for {target}; name instances with \
+                 `Kernels::instantiate`"
+            )));
+        }
         for function in unit.module.functions() {
             let (kernel, instance) = function;
             let symbol = match tables::symbols::find(function, &unit.module, tables.keys()) {

@@ -83,10 +83,12 @@ pub(super) fn preprocess(
 ) -> Result<Vec<u8>> {
     let name = format!("{}.{}.preprocess.hip", unit.module.name, arch.replace(':', "."));
     preprocess::write_source(unit, common, &name, "")?;
-    let mut command = Command::new(&compiler.path);
-    command.current_dir(&common.out_dir).args(flags(unit, compiler, None, arch, common)?);
-    command.arg("-nogpulib").arg("-E").args(preprocess::KEPT).arg(name);
-    preprocess::execute(command)
+    let flags = flags(unit, compiler, None, arch, common)?;
+    preprocess::execute(unit, |kept| {
+        let mut command = Command::new(&compiler.path);
+        command.current_dir(&common.out_dir).args(&flags).arg("-nogpulib").arg("-E").args(kept).arg(&name);
+        command
+    })
 }
 
 /// Returns our options for a target.

@@ -13,11 +13,12 @@ use crate::plan::Plan;
 use crate::preprocessed::{self, Own};
 use crate::unit::{Unit, Version};
 
-/// What a preprocessor leaves, besides the text: comments, because contracts are in them, and `#define`s.
-pub(super) const KEPT: [&str; 2] = ["-C", "-dD"];
+/// Options for what a preprocessor leaves besides the text: `#define`s, and comments, because contracts are in them.
+const KEPT: [&str; 2] = ["-dD", "-C"];
 
 /// Reads a file again as each compiler of the plan sees it, if the parser needs that. If a preprocessor fails, the
-/// compiler will too and say more, so we then leave the file as it is.
+/// compiler will too and say more, so we then leave the file as it is. What the parser misses in it follows from the
+/// preprocessor's error, so we keep only that.
 pub(crate) fn read(unit: Unit, plan: &Plan, common: &Common, script: Script<'_>) -> Unit {
     if !unit.needs_preprocessing {
         return unit;
@@ -28,7 +29,7 @@ pub(crate) fn read(unit: Unit, plan: &Plan, common: &Common, script: Script<'_>)
             Ok(output) => {
                 Version { only_if, ..unit.preprocessed(source(&unit, output, common), backend, script) }
             }
-            Err(_) => unit.clone(),
+            Err(error) => Version { refused: unit.refused.as_ref().map(|_| error), ..unit.clone() },
         };
         versions.insert((backend, target.to_owned()), version);
     };
@@ -77,8 +78,16 @@ pub(super) fn write_source(unit: &Unit, common: &Common, name: &str, before: &st
     write_if_changed(&common.out_dir.join(name), text.as_bytes())
 }
 
-/// Runs a preprocessor and returns what it prints.
-pub(super) fn execute(mut command: Command) -> Result<Vec<u8>> {
+/// Runs a preprocessor and returns what it prints. `command` adds options to it. Some headers break on comments, because they
+/// paste words to what an argument begins with. So if it fails, and the file has no contracts, we run it without comments.
+pub(super) fn execute(unit: &Unit, command: impl Fn(&[&str]) -> Command) -> Result<Vec<u8>> {
+    run(command(&KEPT)).or_else(|error| match unit.source.text.contains("requires:") {
+        true => Err(error),
+        false => run(command(&KEPT[..1])).map_err(|_| error),
+    })
+}
+
+fn run(mut command: Command) -> Result<Vec<u8>> {
     let program = command.get_program().to_owned();
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|e| Error::message(format!("cannot run {}: {e}", program.display())))?;

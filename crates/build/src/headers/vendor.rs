@@ -32,8 +32,9 @@ const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsEx
 /// A folder with headers that stand for libraries which are not installed, for kernels without their host code. NVTX is not
 /// among them, because Thrust uses it if its header is there.
 pub(crate) const HOST_OF_CUDA: &str = "gpustream/cuda/host";
+const HOST_TYPES: &str = "#include <gpustream/host_types.cuh>";
 /// What cuBLAS includes. Kernels may use these types without a further `#include`.
-const CUBLAS_TYPES: &str = "#include <cuComplex.h>\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n";
+const CUBLAS_INCLUDES: &str = "#include <cuComplex.h>\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n";
 /// Headers from CUDA's C++ library that kernels may use. One of your folders may have the real ones.
 const CCCL: &str = "cuda/atomic cuda/semaphore cuda/latch";
 /// Headers from CUDA's C++ library that are the standard's under another name.
@@ -82,15 +83,12 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     for names in [CUDA_RUNTIME, HIP_RUNTIME] {
         add(cpu, names, "");
     }
-    for names in [
-        CUDA_WORDS,
-        HIP_WORDS,
-        "cuda_fp16.h cuda_bf16.h",
-        "hip/hip_fp16.h hip/hip_bf16.h hip/hip_bfloat16.h",
-        HOST,
-    ] {
+    for names in
+        [CUDA_WORDS, HIP_WORDS, "cuda_fp16.h cuda_bf16.h", "hip/hip_fp16.h hip/hip_bf16.h hip/hip_bfloat16.h"]
+    {
         add(cpu, names, "");
     }
+    add(cpu, HOST, HOST_TYPES);
     let complex = "#include <gpustream/complex.cuh>";
     let cufft = format!(
         "{complex}\ntypedef float cufftReal;\ntypedef double cufftDoubleReal;\ntypedef cuComplex cufftComplex;\n\
@@ -132,7 +130,6 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     for names in [CUDA_RUNTIME, CUDA_WORDS] {
         add(Backend::Hip, names, "#include <hip/hip_runtime.h>");
     }
-    add(Backend::Hip, "cuda_fp16.h", "#include <hip/hip_fp16.h>");
     let objects = format!("#include <cuda_runtime.h>\n{HIP_ON_CUDA}");
     for names in [HIP_RUNTIME, HIP_WORDS] {
         add(Backend::Cuda, names, &objects);
@@ -141,9 +138,9 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     add(Backend::Cuda, "hip/hip_bf16.h hip/hip_bfloat16.h", "#include <cuda_bf16.h>");
     add(Backend::Cuda, "hip/hip_cooperative_groups.h", "#include <cooperative_groups.h>");
     for name in HOST.split_whitespace().filter(|name| !name.contains("nvToolsExt")) {
-        let types = if name.starts_with("cublas") { CUBLAS_TYPES } else { "" };
+        let types = if name.starts_with("cublas") { CUBLAS_INCLUDES } else { "" };
         let text = format!(
-            "#pragma once\n#if __has_include_next(<{name}>)\n#include_next <{name}>\n#else\n{types}#endif\n"
+            "#pragma once\n#if __has_include_next(<{name}>)\n#include_next <{name}>\n#else\n{types}{HOST_TYPES}\n#endif\n"
         );
         all.push((format!("{HOST_OF_CUDA}/{name}"), text));
     }

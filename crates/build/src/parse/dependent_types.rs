@@ -132,6 +132,11 @@ impl DependentTypes {
         }
     }
 
+    /// Returns true if the file declares a function of this name.
+    pub(super) fn has_function(&self, name: &str) -> bool {
+        self.functions.contains_key(name)
+    }
+
     /// Returns the type that a call returns, if all functions agree that it may mean.
     pub(super) fn result(&self, name: &str, given: &[String], values: &[Option<String>]) -> Option<String> {
         let fits = |function: &&Function| {

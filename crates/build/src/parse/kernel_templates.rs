@@ -21,20 +21,20 @@ use crate::types::Scalar;
 const NO_ARGUMENT: &str = "write a type, or a number as a literal";
 
 /// An instance that was asked for: name and arguments.
-pub(super) struct Wanted {
+pub(super) struct Wanted<'a> {
     /// The name with its namespaces, as far as they were written.
     path: String,
     arguments: Vec<String>,
-    place: Place,
+    place: Place<'a>,
     /// The types of the values in a launch, from which the other arguments follow.
     values: Vec<Option<String>>,
 }
 
-enum Place {
+enum Place<'a> {
     /// An explicit instantiation in the file.
     Written(Range<usize>),
-    /// A launch in the file's host code.
-    Launched,
+    /// A launch in the file's host code. Names in it mean what they mean there.
+    Launched(Node<'a>),
     /// The build script.
     Script,
 }
@@ -47,7 +47,7 @@ pub(super) struct Instances {
 }
 
 /// Returns what the file's own text asks for, followed by what the build script asks for.
-pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> Vec<Wanted> {
+pub(super) fn wanted<'a>(source: &'a SourceFile, root: Node<'a>, script: &[String]) -> Vec<Wanted<'a>> {
     let mut all = Vec::new();
     for node in descendants(root) {
         if node.kind() == "template_instantiation" && child_of_kind(node, "__global__").is_some() {
@@ -59,7 +59,7 @@ pub(super) fn wanted(source: &SourceFile, root: Node<'_>, script: &[String]) -> 
     all.extend(launches.into_iter().map(|launch| Wanted {
         path: launch.path,
         arguments: launch.given,
-        place: Place::Launched,
+        place: Place::Launched(launch.node),
         values: launch.values,
     }));
     all.extend(script.iter().filter_map(|text| by_text(text, Place::Script)));
@@ -85,7 +85,7 @@ fn launched<'a>(source: &SourceFile, call: Node<'a>) -> Option<(Node<'a>, Vec<No
 }
 
 /// Returns the instance that a declarator, or the function in a call, names.
-fn instance(source: &SourceFile, mut node: Node<'_>, place: Place) -> Option<Wanted> {
+fn instance<'a>(source: &SourceFile, mut node: Node<'_>, place: Place<'a>) -> Option<Wanted<'a>> {
     while node.kind() == "function_declarator" {
         node = node.child_by_field_name("declarator")?;
     }
@@ -95,7 +95,7 @@ fn instance(source: &SourceFile, mut node: Node<'_>, place: Place) -> Option<Wan
 }
 
 /// Reads `path<arguments>`.
-fn by_text(text: &str, place: Place) -> Option<Wanted> {
+fn by_text<'a>(text: &str, place: Place<'a>) -> Option<Wanted<'a>> {
     let (path, arguments) = text.trim().strip_suffix('>')?.split_once('<')?;
     let arguments = split(arguments).map(str::to_owned).collect();
     Some(Wanted { path: path.trim().to_owned(), arguments, place, values: Vec::new() })
@@ -214,9 +214,9 @@ impl<'a> File<'a> {
         for wanted in self.wanted.iter().filter(|wanted| function.is_called(&wanted.path)) {
             let (written, range) = match &wanted.place {
                 Place::Written(range) => (true, range.clone()),
-                Place::Launched | Place::Script => (false, node.byte_range()),
+                Place::Launched(_) | Place::Script => (false, node.byte_range()),
             };
-            match requested(&mut self.types, &parameters, wanted, (&signature, &self.functions)) {
+            match requested(&mut self.types, &parameters, wanted, (source, &signature, &self.functions)) {
                 Ok(Some(arguments)) => add(&mut instances, arguments, written),
                 Ok(None) => {}
                 Err((message, help)) => failed.push(source.diagnostic(range, message, help)),
@@ -226,7 +226,12 @@ impl<'a> File<'a> {
             let template = parameters.into_iter().map(|parameter| parameter.template).collect();
             return Some(Instances { template, arguments: instances });
         }
-        self.diagnostics.extend(failed);
+        if self.by_name {
+            // Like a template without instances: nobody wants a launcher, and other kernels of the file may do.
+            self.unused.extend(failed);
+        } else {
+            self.diagnostics.extend(failed);
+        }
         None
     }
 }
@@ -241,34 +246,41 @@ fn add(instances: &mut Vec<(Vec<Argument>, bool)>, arguments: Vec<Argument>, wri
 
 /// Reads the arguments of an instance that was asked for. Those that a launch does not write follow from its values.
 /// Host code may use names that mean nothing to us, so a launch that we cannot read asks for nothing.
-fn requested(
-    types: &mut Types<'_>,
+fn requested<'a>(
+    types: &mut Types<'a>,
     parameters: &[Parameter],
-    Wanted { path, arguments: given, place, values }: &Wanted,
-    (signature, functions): (&Signature, &HashSet<String>),
+    Wanted { path, arguments: given, place, values }: &Wanted<'a>,
+    (source, signature, functions): (&'a SourceFile, &Signature, &HashSet<String>),
 ) -> Result<Option<Vec<Argument>>, (String, &'static str)> {
     let rest = parameters.iter().skip(given.len()).map_while(|Parameter { template, default }| {
         deduced(&template.name, signature, values).or_else(|| default.clone())
     });
     let texts: Vec<_> = given.iter().cloned().chain(rest).collect();
+    let end = types.end;
     let read = if texts.len() == parameters.len() {
-        arguments(types, parameters, &texts).map_err(|message| (message, NO_ARGUMENT))
+        arguments(types, parameters, &texts, end).map_err(|message| (message, NO_ARGUMENT))
     } else {
         let (written, wanted) = (texts.join(", "), parameters.len());
         Err((format!("`{path}<{written}>` does not give all {wanted} arguments"), "write them all"))
     };
-    if !matches!(place, Place::Launched) {
-        return read.map(Some);
-    }
+    let Place::Launched(node) = place else { return read.map(Some) };
     // A name that is neither a type nor a function here may be a parameter of the host code's own template.
-    let is_known = |argument: &Argument| match argument {
+    let is_known = |types: &Types<'a>, argument: &Argument| match argument {
         Argument::Type { cpp, ty: None } => {
             let name = cpp.split('<').next().unwrap_or_default().trim();
             types.declares(name) || functions.contains(name)
         }
         _ => true,
     };
-    Ok(read.ok().filter(|arguments| arguments.iter().all(is_known)))
+    let known = |types: &Types<'a>, read: Option<Vec<Argument>>| {
+        read.filter(|arguments| arguments.iter().all(|argument| is_known(types, argument)))
+    };
+    let found = known(types, read.ok());
+    if found.is_some() || texts.len() != parameters.len() {
+        return Ok(found);
+    }
+    let there = arguments(types, parameters, &texts, types::Place { source, node: *node }).ok();
+    Ok(known(types, there))
 }
 
 /// Reads the parameters of a template.
@@ -315,6 +327,13 @@ fn parameter<'a>(types: &mut Types<'a>, place: types::Place<'a>) -> Result<Param
             };
             let template = Template { name, constant: Some(constant), of_enum };
             (template, field("default_value").map(text))
+        }
+        "template_template_parameter_declaration" => {
+            // Like a function, a template has no value in Rust. Its name stands for it.
+            return match launches::inner_parameter(node) {
+                Some(inner) => parameter(types, place.at(inner)),
+                None => refuse("a template parameter without a name", "give it a name"),
+            };
         }
         _ => {
             return refuse(
@@ -447,13 +466,14 @@ fn products(
 }
 
 /// Reads the arguments for all parameters of a template.
-fn arguments(
-    types: &mut Types<'_>,
+fn arguments<'a>(
+    types: &mut Types<'a>,
     parameters: &[Parameter],
     texts: &[String],
+    place: types::Place<'a>,
 ) -> Result<Vec<Argument>, String> {
     let pairs = parameters.iter().zip(texts);
-    pairs.map(|(parameter, text)| argument(types, &parameter.template, text, types.end)).collect()
+    pairs.map(|(parameter, text)| argument(types, &parameter.template, text, place)).collect()
 }
 
 /// Returns the arguments as launchers distinguish them, so `long` and `long long` are one type.

@@ -33,7 +33,9 @@ const MAX_INSTANCES: usize = 256;
 
 /// A launch of a kernel, or a call of a host function.
 #[derive(Clone, Debug)]
-pub(super) struct Launch {
+pub(super) struct Launch<'a> {
+    /// Where it is written.
+    pub(super) node: Node<'a>,
     /// The name with its namespaces, as far as they were written.
     pub(super) path: String,
     /// The template's arguments, as far as they were written.
@@ -50,7 +52,7 @@ pub(super) fn launches<'a>(
     source: &'a SourceFile,
     root: Node<'a>,
     launched: impl Fn(Node<'a>) -> Option<(Node<'a>, Vec<Node<'a>>)>,
-) -> Vec<Launch> {
+) -> Vec<Launch<'a>> {
     let mut found = Vec::new();
     let mut calls = Vec::new();
     let kernels = templates(source, root);
@@ -82,7 +84,7 @@ pub(super) fn launches<'a>(
         let within = host.around(node);
         let values: Vec<_> = values.into_iter().map(|value| host.type_of(value, within)).collect();
         let mut instances = Vec::new();
-        host.ground(&Launch { path, given, values }, within, 0, &mut instances);
+        host.ground(&Launch { node, path, given, values }, within, 0, &mut instances);
         found.extend(instances.into_iter().map(|launch| Launch {
             given: launch.given.iter().map(|text| host.dependent.resolve(text)).collect(),
             values: launch.values.into_iter().map(|value| Some(host.dependent.resolve(&value?))).collect(),
@@ -151,10 +153,18 @@ pub(super) fn stars(declarator: Node<'_>) -> usize {
     declarator.child_by_field_name("declarator").map_or(own, |inner| own + stars(inner))
 }
 
+/// Returns the part of `template <class> class T` that has the name.
+pub(super) fn inner_parameter(parameter: Node<'_>) -> Option<Node<'_>> {
+    let is_template = parameter.kind() == "template_template_parameter_declaration";
+    let mut parts = if is_template { named(parameter) } else { Vec::new() }.into_iter();
+    parts.find(|part| part.kind().ends_with("type_parameter_declaration"))
+}
+
 /// Returns the parameter names of a template. One without a name has an empty one.
 pub(super) fn template_names(source: &SourceFile, template: Node<'_>) -> Vec<String> {
     let list = template.child_by_field_name("parameters").map(named).unwrap_or_default();
     let names = list.into_iter().map(|parameter| {
+        let parameter = inner_parameter(parameter).unwrap_or(parameter);
         let name = parameter.child_by_field_name("name").or_else(|| match parameter.kind() {
             "type_parameter_declaration" => child_of_kind(parameter, "type_identifier"),
             _ => parameter.child_by_field_name("declarator").map(declared),
@@ -360,7 +370,16 @@ impl<'a> Host<'a> {
                 }
                 let values = field("arguments").map(named).unwrap_or_default();
                 let values: Vec<_> = values.into_iter().map(|value| self.type_of(value, within)).collect();
-                self.dependent.result(last_name(&path), &given, &values)
+                let name = last_name(&path);
+                // What is no function is a type, of which this makes a value.
+                let is_type = !self.dependent.has_function(name) && field("function") == Some(called);
+                let ty =
+                    || if given.is_empty() { path.clone() } else { format!("{path}<{}>", given.join(", ")) };
+                self.dependent.result(name, &given, &values).or_else(|| is_type.then(ty))
+            }
+            "conditional_expression" => {
+                let part = |name| self.type_of(field(name)?, within);
+                part("consequence").or_else(|| part("alternative"))
             }
             "pointer_expression" => {
                 let inner = self.type_of(field("argument")?, within)?;
@@ -388,7 +407,7 @@ impl<'a> Host<'a> {
     }
 
     /// Puts in what the names in a launch stand for. If it is in a template, does so for each call of the template.
-    fn ground(&self, launch: &Launch, within: Option<usize>, depth: usize, all: &mut Vec<Launch>) {
+    fn ground(&self, launch: &Launch<'a>, within: Option<usize>, depth: usize, all: &mut Vec<Launch<'a>>) {
         if depth > MAX_DEPTH || all.len() >= MAX_INSTANCES {
             return;
         }
@@ -412,7 +431,8 @@ impl<'a> Host<'a> {
             let (path, given, within) = (path.clone(), given.clone(), *within);
             let values: Vec<_> = values.iter().map(|value| self.type_of(*value, within)).collect();
             let mut calls = Vec::new();
-            self.ground(&Launch { path, given, values }, within, depth + 1, &mut calls);
+            let call = Launch { node: launch.node, path, given, values };
+            self.ground(&call, within, depth + 1, &mut calls);
             for call in calls {
                 let known: HashMap<&str, String> = function
                     .template
@@ -433,11 +453,12 @@ impl<'a> Host<'a> {
     }
 }
 
-impl Launch {
+impl Launch<'_> {
     /// Returns the launch with words replaced.
     fn with(&self, new: impl Fn(&str) -> Option<String>) -> Self {
         let put = |text: &String| with_words(text, &new);
         Self {
+            node: self.node,
             path: self.path.clone(),
             given: self.given.iter().map(put).collect(),
             values: self.values.iter().map(|value| value.as_ref().map(put)).collect(),

@@ -305,8 +305,10 @@ impl<'a> Types<'a> {
             Some(ValueType::Struct { cpp, .. }) if text.contains('<') => cpp.clone(),
             _ if scope.is_empty() => text.to_owned(),
             _ => {
-                let declared = |types: &Self, name: &str| types.declared.contains_key(name).then_some(());
-                self.in_scope(text, &scope, declared).map_or_else(|| text.to_owned(), |(full, ())| full)
+                let declared = |types: &Self, name: &str| types.declares(name).then_some(());
+                let (name, arguments) = text.split_at(text.find('<').unwrap_or(text.len()));
+                let found = self.in_scope(name.trim_end(), &scope, declared);
+                found.map_or_else(|| text.to_owned(), |(full, ())| full + arguments)
             }
         };
         (cpp, ty)

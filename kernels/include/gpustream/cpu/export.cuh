@@ -18,6 +18,18 @@ struct gs_cpu_index_of<Found, T, Rest...> {
     typedef typename gs_cpu_index_of<typename std::conditional<counts, here, Found>::type, Rest...>::type type;
 };
 
+// Returns a parameter. If a copy constructor takes what is not const, it gets bytes of its own.
+template <class P>
+static inline __attribute__((always_inline)) P gs_cpu_argument(const unsigned char* bytes) {
+    if constexpr (std::is_constructible<P, const P&>::value) {
+        return *reinterpret_cast<const P*>(bytes);
+    } else {
+        alignas(P) unsigned char own[sizeof(P)];
+        std::memcpy(own, bytes, sizeof(P));
+        return P(*reinterpret_cast<P*>(own));
+    }
+}
+
 // A kernel's entry. If the kernel also has a form as loops between its meetings, this is that form's entry too.
 template <class F, F Kernel, class L, L Loops>
 struct gs_cpu_entry_of;
@@ -48,8 +60,9 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
     static constexpr table params = lay_out();
     static_assert(params.bytes <= GS_CPU_PARAMS_MAX, "a kernel's parameters have at most 32764 bytes");
     static_assert(params.align <= GS_CPU_PARAMS_ALIGN_MAX, "a kernel's parameters are aligned to at most 256 bytes");
-    static_assert((std::is_trivially_copyable<P>::value && ... && true),
-                  "a kernel's parameters must be trivially copyable");
+    // Like a launch on a GPU, we pass bytes. Each thread then copies its parameters as C++ does.
+    static_assert(((std::is_trivially_destructible<P>::value && std::is_constructible<P, P&>::value) && ... && true),
+                  "a kernel's parameters must be copyable and have no destructor");
 
     // The type that the kernel probably compares its thread's number in. We guess it from its parameters.
     typedef typename gs_cpu_index_of<unsigned int, P...>::type index;
@@ -126,7 +139,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
         threadIdx.y = y, threadIdx.z = z;
         blockDim.x = context->block.x;
         gs_cpu_moved = false;
-        row<Form>(*reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+        row<Form>(gs_cpu_argument<P>(context->params + params.at[I].offset)...);
         return gs_cpu_moved;
     }
     // Runs all threads in one block.
@@ -191,7 +204,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
             gs_cpu_looping = true;
             do {
                 gs_cpu_block block(context, *index);
-                Loops(block, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+                Loops(block, gs_cpu_argument<P>(context->params + params.at[I].offset)...);
             } while (next_block(context, end, index));
             gs_cpu_looping = false;
         }
@@ -199,7 +212,7 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
     template <size_t... I>
     static __attribute__((noinline)) bool general(gs_cpu_context* context, uint32_t first_thread,
                                                   std::index_sequence<I...>) {
-        return rest(context, first_thread, *reinterpret_cast<const P*>(context->params + params.at[I].offset)...);
+        return rest(context, first_thread, gs_cpu_argument<P>(context->params + params.at[I].offset)...);
     }
     // Runs all threads in one block.
     static bool block(gs_cpu_context* context) {

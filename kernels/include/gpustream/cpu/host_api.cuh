@@ -82,7 +82,7 @@ typedef cudaDataType_t cudaDataType;
 #define CUDART_VERSION 12040
 #endif
 #ifndef CUDA_VERSION
-#define CUDA_VERSION CUDART_VERSION
+#define CUDA_VERSION 12040  // a number, so that an `#if` about it also holds in a first pass of the preprocessor
 #endif
 
 // What a program may ask about a device, as far as programs do.

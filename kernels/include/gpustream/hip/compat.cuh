@@ -54,6 +54,13 @@ GS_HIP_MIN_MAX(unsigned long long)
 #define GS_HIP_FN template <int = 0> static __device__ __forceinline__
 GS_HIP_FN unsigned long long __activemask() { return __ballot(1); }
 GS_HIP_FN void __nanosleep(unsigned) { __builtin_amdgcn_s_sleep(1); }
+GS_HIP_FN void __trap() { __builtin_trap(); }
+GS_HIP_FN long long atomicMin(long long* address, long long value) {
+    return __hip_atomic_fetch_min(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+GS_HIP_FN long long atomicMax(long long* address, long long value) {
+    return __hip_atomic_fetch_max(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 
 // Within the word of 4 bytes around it.
 GS_HIP_FN unsigned short atomicCAS(unsigned short* address, unsigned short compare, unsigned short value) {
@@ -104,6 +111,13 @@ template <class T, class C, class V>
 static __device__ __forceinline__ T atomicCAS_block(T* address, C compare, V value) {
     return atomicCAS(address, (T)compare, (T)value);
 }
+
+// Code for GPUs that could not add doubles brings its own function. HIP's is not a template, so we give ours its name.
+template <class T, class V>
+static __device__ __forceinline__ T gs_hip_atomic_add(T* address, V value) {
+    return atomicAdd(address, (T)value);
+}
+#define atomicAdd gs_hip_atomic_add
 
 // HIP has the _sync forms from 6.2 on if this macro asks for them, and always from 7.0 on. They only take 64-bit masks.
 #if HIP_VERSION_MAJOR < 7 && !defined(HIP_ENABLE_WARP_SYNC_BUILTINS)

@@ -134,6 +134,13 @@ fn instances_have_the_types_that_macros_stand_for() {
 }
 
 #[test]
+fn templates_may_choose_too() {
+    let text = "template <class T> struct Sum {};\ntemplate <class T, template <class> class Op> __global__ void k(T* x) {}\n\
+                void host(float* x) { k<float, Sum><<<1, 1>>>(x); }\n";
+    assert_eq!(keys(text, &["k<int, Sum>"]), ["k<float, Sum>", "k<int, Sum>"]);
+}
+
+#[test]
 fn types_that_only_cpp_has_may_choose_but_not_be_passed() {
     let module =
         read("/// types: Op = Sum, T = int\ntemplate <class Op, class T> __global__ void k(T* x) {}\n");
@@ -176,7 +183,7 @@ fn mistakes_in_instances_are_said_where_they_stand() {
     );
     refused("/// types: T = float\n__global__ void k(float* x) {}\n", "1:11", &["`k` is not a template"]);
     refused(
-        "template <template <class> class C> __global__ void k(int* x) {}\n",
+        "template <class... C> __global__ void k(int* x) {}\n",
         "1:11",
         &["template parameter cannot be read"],
     );

@@ -352,7 +352,7 @@ fn struct_templates_that_cannot_be_read_are_refused() {
             "a specialisation",
         ),
         ("template <class T> struct V;\n", "`V<float>` is a template"),
-        ("template <class T, template <class> class C> struct V { T x; };\n", "parameters cannot be read"),
+        ("template <class T, class... Rest> struct V { T x; };\n", "parameters cannot be read"),
         ("template <class T, int N> struct V { T x[N]; };\n", "with 2 parameters"),
         ("template <class T> class V { T x; };\n", "is private"),
         ("template <class T> struct V { V<T> x; };\n", "refers to itself"),

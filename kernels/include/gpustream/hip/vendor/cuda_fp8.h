@@ -1,0 +1,2 @@
+#pragma once
+#include <gpustream/fp8.cuh>
