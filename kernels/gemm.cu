@@ -286,3 +286,13 @@ __global__ void __launch_bounds__(384) gemm_by_tensors(const T* __restrict__ a, 
     multiply_by_tensors<T, a_by_columns != 0, b_by_columns != 0>(gemm_room, maps, a, b, results, of_a, of_b, batch);
 #endif
 }
+
+/// The products of a group, with the small form. All are stored in this order.
+/// types: T = gs::half, gs::bfloat16, a_by_columns = 0, 1, b_by_columns = 0, 1
+template <class T, int a_by_columns, int b_by_columns>
+__global__ void __launch_bounds__(256) gemm_group(const Group group, unsigned int room) {
+    extern __shared__ __align__(128) unsigned char gemm_room[];
+    typedef Form<T, 0, a_by_columns != 0, b_by_columns != 0> Chosen;
+    if (room < sizeof(Room<Chosen>)) return;
+    multiply_group<Chosen, T>(gs::shared_address(gemm_room), group);
+}

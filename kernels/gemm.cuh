@@ -10,6 +10,22 @@ struct Lines {
     size_t leading, stride;
 };
 
+/// One of the products of a group, with the addresses of its matrices. `bias` may be 0. Its tiles begin at number `first`.
+struct Part {
+    size_t a, b, c, bias;
+    Lines of_a, of_b, of_c;
+    size_t first;
+    float alpha, beta;
+    unsigned int batch, activation, a_by_columns, b_by_columns;
+};
+
+/// The products of one launch, with `tiles` tiles together. All parameters of a kernel have at most 4096 bytes.
+struct Group {
+    Part parts[28];
+    unsigned int count;
+    size_t tiles;
+};
+
 namespace {
 
 // A block's shared memory: the stages, and in the end the sums.
@@ -115,7 +131,51 @@ struct TilePlace {
     }
 };
 
-// Multiplies with one block's threads. `across_a` and `across_b` say that the depth runs across the lines.
+// The tiles of a product.
+template <class Product>
+struct Tiles {
+    unsigned int down, across;
+    GS_INLINE explicit Tiles(const Lines& of_c)
+        : down((of_c.lines + Product::rows - 1) / Product::rows), across((of_c.width + Product::columns - 1) / Product::columns) {}
+    GS_INLINE size_t in_matrix() const { return (size_t)down * across; }
+};
+
+// Computes one tile with one block's threads. `across_a` and `across_b` say that the depth runs across the lines.
+template <class Form, class Memory, class Out, class Sum>
+GS_INLINE void multiply_tile(Room<Form>& room, const Memory* a, const Memory* b, const Results<Out, Sum>& results, const Lines& of_a,
+                             const Lines& of_b, bool across_a, bool across_b, const Tiles<typename Form::Product>& tiles, size_t tile) {
+    typedef typename Form::Product Product;
+    const unsigned int depth = across_a ? of_a.lines : of_a.width;
+    const int steps = (int)((depth + Product::depth - 1) / Product::depth);
+    const size_t matrix = tile / tiles.in_matrix();
+    const TilePlace place(tile - matrix * tiles.in_matrix(), tiles.down, tiles.across, Form::group);
+    const unsigned int row = place.row * Product::rows, column = place.column * Product::columns;
+    typename Form::CopiesA copies_a(a + matrix * of_a.stride, of_a, row, across_a);
+    typename Form::CopiesB copies_b(b + matrix * of_b.stride, of_b, column, across_b);
+    const int parts_a = copies_a.parts(), parts = parts_a + copies_b.parts();
+    Product product;
+    product.template multiply_add<Form::stages>(steps, room.stages, parts, [&](typename Room<Form>::Stage& stage, int part) {
+        if (part < parts_a) {
+            copies_a.copy(stage.a, part);
+        } else {
+            copies_b.copy(stage.b, part - parts_a);
+        }
+        if (part == parts - 1) {
+            copies_a.advance();
+            copies_b.advance();
+        }
+    });
+    Results<Out, Sum> own = results;
+    own.to += matrix * own.place.stride;
+    own.is_aligned = ((size_t)own.to | own.place.leading * sizeof(Out)) % 16 == 0;
+    __syncthreads();
+    product.for_each_piece(room.sums, [&](int r, int c, const typename Product::Piece& sums) {
+        own.store(row + r, column + c, sums);
+    });
+    __syncthreads();
+}
+
+// Computes the tiles of a product with one block's threads.
 template <class Form, class Memory, class Out, class Sum>
 GS_INLINE void multiply(void* shared, const Memory* a, const Memory* b, const Results<Out, Sum>& results, const Lines& of_a,
                         const Lines& of_b, unsigned int batch, bool across_a, bool across_b) {
@@ -123,38 +183,28 @@ GS_INLINE void multiply(void* shared, const Memory* a, const Memory* b, const Re
     // In a smaller block, parts of the tiles would have no thread, and in a larger one, threads no part.
     if (gs::threads_in_block() != Product::threads()) return;
     Room<Form>& room = *reinterpret_cast<Room<Form>*>(shared);
-    const unsigned int depth = across_a ? of_a.lines : of_a.width;
-    const int steps = (int)((depth + Product::depth - 1) / Product::depth);
-    const unsigned int down = (results.place.lines + Product::rows - 1) / Product::rows;
-    const unsigned int across = (results.place.width + Product::columns - 1) / Product::columns;
-    const size_t in_matrix = (size_t)down * across;
-    GS_FOR_EACH_TILE(tile, in_matrix * batch) {
-        const size_t matrix = tile / in_matrix;
-        const TilePlace place(tile - matrix * in_matrix, down, across, Form::group);
-        const unsigned int row = place.row * Product::rows, column = place.column * Product::columns;
-        typename Form::CopiesA copies_a(a + matrix * of_a.stride, of_a, row, across_a);
-        typename Form::CopiesB copies_b(b + matrix * of_b.stride, of_b, column, across_b);
-        const int parts_a = copies_a.parts(), parts = parts_a + copies_b.parts();
-        Product product;
-        product.template multiply_add<Form::stages>(steps, room.stages, parts, [&](typename Room<Form>::Stage& stage, int part) {
-            if (part < parts_a) {
-                copies_a.copy(stage.a, part);
-            } else {
-                copies_b.copy(stage.b, part - parts_a);
-            }
-            if (part == parts - 1) {
-                copies_a.advance();
-                copies_b.advance();
-            }
-        });
-        Results<Out, Sum> own = results;
-        own.to += matrix * own.place.stride;
-        own.is_aligned = ((size_t)own.to | own.place.leading * sizeof(Out)) % 16 == 0;
-        __syncthreads();
-        product.for_each_piece(room.sums, [&](int r, int c, const typename Product::Piece& sums) {
-            own.store(row + r, column + c, sums);
-        });
-        __syncthreads();
+    const Tiles<Product> tiles(results.place);
+    GS_FOR_EACH_TILE(tile, tiles.in_matrix() * batch) {
+        multiply_tile<Form>(room, a, b, results, of_a, of_b, across_a, across_b, tiles, tile);
+    }
+}
+
+// Computes the tiles of a group.
+template <class Form, class T>
+GS_INLINE void multiply_group(void* shared, const Group& group) {
+    typedef typename Form::Product Product;
+    if (gs::threads_in_block() != Product::threads()) return;
+    Room<Form>& room = *reinterpret_cast<Room<Form>*>(shared);
+    unsigned int at = 0;
+    GS_FOR_EACH_TILE(tile, group.tiles) {
+        // A block's tiles have rising numbers.
+        while (at + 1 < group.count && group.parts[at + 1].first <= tile) ++at;
+        const Part& part = group.parts[at];
+        const Results<T, float> results{reinterpret_cast<T*>(part.c), reinterpret_cast<const T*>(part.bias), part.of_c,
+                                        part.alpha,                   part.beta,                             part.activation,
+                                        false};
+        multiply_tile<Form>(room, reinterpret_cast<const T*>(part.a), reinterpret_cast<const T*>(part.b), results, part.of_a,
+                            part.of_b, part.a_by_columns != 0, part.b_by_columns == 0, Tiles<Product>(part.of_c), tile - part.first);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Products of matrices. Matrix cores compute them if the device has them, and bias and activation are added in the same pass.
 
 mod forms;
+mod group;
 
 use std::fmt;
 
 use gpustream::half::{bf16, f16};
-use gpustream::{AsView, AsViewMut, Plain, Result, Stream, View};
+use gpustream::{AsView, AsViewMut, Plain, Result, Stream, View, ViewMut};
 
 use self::forms::{Call, Launched, Storage};
 use crate::call::{mismatch, unusable};
@@ -229,7 +230,30 @@ impl Multiply for f64 {
     type Sum = Self;
 }
 
-/// Products of matrices, as a method of [`Stream`].
+/// One product of [`multiply_matrices_grouped`](MultiplyMatrices::multiply_matrices_grouped), with its matrices.
+#[derive(Debug)]
+pub struct Grouped<'a, T: Multiply> {
+    product: Product<'a, T>,
+    a: View<'a, T>,
+    b: View<'a, T>,
+    c: ViewMut<'a, T::Output>,
+}
+
+impl<'a, T: Multiply> Grouped<'a, T> {
+    /// Returns a product with its matrices, as [`multiply_matrices`](MultiplyMatrices::multiply_matrices) takes them. The results of a
+    /// group are separate, because each is borrowed for writing.
+    #[must_use]
+    pub fn new(
+        product: Product<'a, T>,
+        a: &'a (impl AsView<T> + ?Sized),
+        b: &'a (impl AsView<T> + ?Sized),
+        c: &'a mut (impl AsViewMut<T::Output> + ?Sized),
+    ) -> Self {
+        Self { product, a: a.view(), b: b.view(), c: c.view_mut() }
+    }
+}
+
+/// Products of matrices, as methods of [`Stream`].
 ///
 /// ```
 /// use gpustream::Device;
@@ -274,6 +298,41 @@ pub trait MultiplyMatrices {
         b: &(impl AsView<T> + ?Sized),
         c: &mut (impl AsViewMut<T::Output> + ?Sized),
     ) -> Result<()>;
+
+    /// Computes several products, which may differ in everything: shapes, orders of storage, scalars. On GPUs, one launch computes up
+    /// to 28 products of `f32`, or of `f16` and `bf16` if they are stored in the same order. So many small products take little more
+    /// time than one, and none waits for another. A product that fills the device by itself gets a launch of its own, and so does each
+    /// on the CPU and each of the other types.
+    ///
+    /// Works in stream order and does not block. No product of the group sees the result of another one. Each has the error that
+    /// [`multiply_matrices`](Self::multiply_matrices) documents. In a run of a [`Replay`](gpustream::Replay), such a launch ends a
+    /// segment.
+    ///
+    /// ```
+    /// use gpustream::Device;
+    /// use gpustream_kernels::gemm::{Grouped, Product};
+    /// use gpustream_kernels::prelude::*;
+    ///
+    /// let stream = Device::open("cpu")?.stream()?;
+    /// let x = stream.upload(&[1.0_f32, 2.0, 3.0, 4.0])?;
+    /// let (mut square, mut dot) = (stream.alloc(4)?, stream.alloc(1)?);
+    /// stream.multiply_matrices_grouped([
+    ///     Grouped::new(Product::new(2, 2, 2), &x, &x, &mut square),
+    ///     Grouped::new(Product::new(1, 1, 4), &x, &x, &mut dot),
+    /// ])?;
+    /// assert_eq!(stream.download(&square)?, [7.0, 10.0, 15.0, 22.0]);
+    /// assert_eq!(stream.download(&dot)?, [30.0]);
+    /// # Ok::<(), gpustream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`multiply_matrices`](Self::multiply_matrices), with the number of the product. If a shape or a length is wrong, no
+    /// product is computed.
+    #[track_caller]
+    fn multiply_matrices_grouped<'a, T: Multiply>(
+        &self,
+        products: impl IntoIterator<Item = Grouped<'a, T>>,
+    ) -> Result<()>;
 }
 
 #[track_caller]
@@ -287,22 +346,18 @@ fn check_length(name: &str, has: usize, needs: usize) -> Result<()> {
     Ok(())
 }
 
-impl MultiplyMatrices for Stream {
-    fn multiply_matrices<T: Multiply>(
-        &self,
-        product: &Product<'_, T>,
-        a: &(impl AsView<T> + ?Sized),
-        b: &(impl AsView<T> + ?Sized),
-        c: &mut (impl AsViewMut<T::Output> + ?Sized),
-    ) -> Result<()> {
-        let Product { rows, columns, depth, batch, .. } = *product;
-        let (a, b, c) = (a.view(), b.view(), c.view_mut());
+impl<'a, T: Multiply> Grouped<'a, T> {
+    /// Checks a product. Returns `None` if it has no results.
+    #[track_caller]
+    fn checked(self, stream: &'a Stream) -> Result<Option<Call<'a, T>>> {
+        let Self { product, a, b, c } = self;
+        let Product { rows, columns, depth, batch, .. } = product;
         if [rows, columns, depth, batch].into_iter().any(|size| size > LARGEST) {
             let text = format!("{product:?}: give at most {LARGEST} rows, columns, depth and products");
             return Err(unusable("multiply_matrices", text));
         }
         if rows == 0 || columns == 0 || batch == 0 {
-            return Ok(());
+            return Ok(None);
         }
         if size_of::<T>() == 1 && product.activation == Activation::Gelu {
             let text = "gelu has no meaning for integers: use relu, or multiply floats";
@@ -330,8 +385,8 @@ impl MultiplyMatrices for Stream {
         if let Some(bias) = &product.bias {
             check_length("the bias", bias.len(), columns)?;
         }
-        T::launch(Call {
-            stream: self,
+        Ok(Some(Call {
+            stream,
             size: [rows, columns, batch],
             a: (a, of_a),
             b: (b, of_b),
@@ -339,9 +394,34 @@ impl MultiplyMatrices for Stream {
             by_columns: [stored_a.by_columns, stored_b.by_columns],
             alpha: product.alpha,
             beta: product.beta,
-            bias: product.bias.as_ref(),
+            bias: product.bias,
             activation: product.activation as u32,
             allows_tf32: product.allows_tf32,
-        })
+        }))
+    }
+}
+
+impl MultiplyMatrices for Stream {
+    fn multiply_matrices<T: Multiply>(
+        &self,
+        product: &Product<'_, T>,
+        a: &(impl AsView<T> + ?Sized),
+        b: &(impl AsView<T> + ?Sized),
+        c: &mut (impl AsViewMut<T::Output> + ?Sized),
+    ) -> Result<()> {
+        let call = Grouped::new(product.clone(), a, b, c).checked(self)?;
+        call.map_or(Ok(()), T::launch)
+    }
+
+    fn multiply_matrices_grouped<'a, T: Multiply>(
+        &self,
+        products: impl IntoIterator<Item = Grouped<'a, T>>,
+    ) -> Result<()> {
+        let mut calls = Vec::new();
+        for (at, product) in products.into_iter().enumerate() {
+            let call = product.checked(self).map_err(|error| error.with_context(format!("product {at}")))?;
+            calls.extend(call);
+        }
+        T::launch_group(self, calls)
     }
 }

@@ -192,6 +192,14 @@ __global__ void __launch_bounds__(256) gemm_tf32(const float* __restrict__ a, co
 #endif
 }
 
+/// The products of a group, with the small form.
+__global__ void __launch_bounds__(256) gemm_group_floats(const Group group, unsigned int room) {
+    extern __shared__ __align__(128) unsigned char gemm_room[];
+    typedef Form<float, 0> Chosen;
+    if (room < sizeof(Room<Chosen>)) return;
+    multiply_group<Chosen, float>(gs::shared_address(gemm_room), group);
+}
+
 /// Copies matrices for the large form of `gemm_strided`, which needs lines of whole pieces. If `is_turned` is 1, lines of `from`
 /// become columns of `to`. What `to` has beyond `from` becomes 0.
 /// types: T = int8_t, float, double

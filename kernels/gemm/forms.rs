@@ -4,16 +4,16 @@ use gpustream::hal::BackendName;
 use gpustream::half::{bf16, f16};
 use gpustream::{AsView as _, Buffer, Device, Launch, Plain, Result, Stream, View, ViewMut};
 
-use super::Multiply;
+use super::{Multiply, group};
 use crate::call::{Form as Kind, optional, unusable};
 
-mod halves {
+pub(super) mod halves {
     gpustream::include_kernels!("gemm");
 }
 mod shares {
     gpustream::include_kernels!("gemm_shares");
 }
-mod strided {
+pub(super) mod strided {
     gpustream::include_kernels!("gemm_strided");
 }
 use halves::{HasGemm, HasGemmByTensors};
@@ -50,7 +50,7 @@ pub struct Call<'a, T: Multiply> {
     pub(super) by_columns: [bool; 2],
     pub(super) alpha: T::Sum,
     pub(super) beta: T::Sum,
-    pub(super) bias: Option<&'a View<'a, T::Output>>,
+    pub(super) bias: Option<View<'a, T::Output>>,
     pub(super) activation: u32,
     pub(super) allows_tf32: bool,
 }
@@ -60,10 +60,15 @@ pub trait Launched: Sized {
     fn launch(call: Call<'_, Self>) -> Result<()>
     where
         Self: Multiply;
+
+    /// Launches several products, in as few launches as possible.
+    fn launch_group(stream: &Stream, calls: Vec<Call<'_, Self>>) -> Result<()>
+    where
+        Self: Multiply;
 }
 
 macro_rules! launched {
-    ($($types:ty => $on_gpus:ident),*) => {$(
+    ($($types:ty => $on_gpus:ident, $grouped:expr;)*) => {$(
         impl Launched for $types {
             fn launch(call: Call<'_, Self>) -> Result<()> {
                 match Kind::of(call.stream.device()) {
@@ -71,47 +76,61 @@ macro_rules! launched {
                     Kind::Blocks => $on_gpus(call),
                 }
             }
+
+            fn launch_group(stream: &Stream, calls: Vec<Call<'_, Self>>) -> Result<()> {
+                match Kind::of(stream.device()) {
+                    Kind::Shares => calls.into_iter().try_for_each(on_shares),
+                    Kind::Blocks => $grouped(stream, calls),
+                }
+            }
         }
     )*};
 }
-launched!(f16 => of_halves, bf16 => of_halves, i8 => of_bytes, f32 => of_floats, f64 => of_doubles);
+launched! {
+    f16 => of_halves, |s, calls| group::of_halves(s, calls, "gs::half");
+    bf16 => of_halves, |s, calls| group::of_halves(s, calls, "gs::bfloat16");
+    f32 => of_floats, group::of_floats;
+    i8 => of_bytes, |_, calls: Vec<_>| calls.into_iter().try_for_each(of_bytes);
+    f64 => of_doubles, |_, calls: Vec<_>| calls.into_iter().try_for_each(of_doubles);
+}
 
 /// How a block works, as the kernels' `Form` says.
 #[derive(Clone, Copy)]
-struct Form {
+pub(super) struct Form {
     rows: usize,
     columns: usize,
     threads: Threads,
-    shared: u32,
+    pub(super) shared: u32,
 }
 
 #[derive(Clone, Copy)]
-enum Threads {
+pub(super) enum Threads {
     Warps(u32),
     Exactly(u32),
 }
 
-const SMALL: Form = Form { rows: 64, columns: 64, threads: Threads::Warps(4), shared: 26 << 10 };
+pub(super) const SMALL: Form = Form { rows: 64, columns: 64, threads: Threads::Warps(4), shared: 26 << 10 };
 const SMALL_ON_CPU: Form = Form { rows: 32, columns: 32, threads: Threads::Warps(1), ..SMALL };
-const LARGE: Form = Form { rows: 128, columns: 256, threads: Threads::Warps(8), shared: 144 << 10 };
+pub(super) const LARGE: Form =
+    Form { rows: 128, columns: 256, threads: Threads::Warps(8), shared: 144 << 10 };
 /// Eight warps multiply, and a group of four copies. The tiles begin on a boundary of 1 KiB.
 const TENSORS: Form = Form { threads: Threads::Warps(12), shared: 193 << 10, ..LARGE };
 /// What a block needs for the descriptions of a and b.
 const MAPS: usize = 256;
-const SMALL_OF_FLOATS: Form = Form { threads: Threads::Exactly(128), ..SMALL };
-const LARGE_OF_FLOATS: Form =
+pub(super) const SMALL_OF_FLOATS: Form = Form { threads: Threads::Exactly(128), ..SMALL };
+pub(super) const LARGE_OF_FLOATS: Form =
     Form { rows: 128, columns: 128, threads: Threads::Exactly(256), shared: 99 << 10 };
 /// AMD's GPUs have half as much depth in a tile.
 const LARGE_OF_FLOATS_ON_HIP: Form = Form { shared: 50 << 10, ..LARGE_OF_FLOATS };
 const LARGE_OF_DOUBLES: Form = Form { columns: 128, shared: 96 << 10, ..LARGE };
 
 impl Form {
-    fn tiles(&self, [rows, columns, batch]: [usize; 3]) -> usize {
+    pub(super) fn tiles(&self, [rows, columns, batch]: [usize; 3]) -> usize {
         (rows.div_ceil(self.rows) * columns.div_ceil(self.columns)).saturating_mul(batch)
     }
 
     /// Returns true if the device has room for such blocks, and work for all its multiprocessors.
-    fn suits<T: Multiply>(&self, call: &Call<'_, T>) -> bool {
+    pub(super) fn suits<T: Multiply>(&self, call: &Call<'_, T>) -> bool {
         let info = call.stream.device().info();
         self.tiles(call.size) >= info.multiprocessors as usize
             && self.shared <= info.limits.shared_memory_per_block_optin
@@ -119,23 +138,27 @@ impl Form {
 
     /// Returns a launch. Blocks that get more than one tile take one after another.
     fn launch<T: Multiply>(&self, call: &Call<'_, T>, most: usize) -> (u32, Launch) {
+        let blocks = self.tiles(call.size).min(most) as u32;
+        (blocks, self.of_blocks(call.stream, blocks))
+    }
+
+    pub(super) fn of_blocks(&self, stream: &Stream, blocks: u32) -> Launch {
         let threads = match self.threads {
-            Threads::Warps(warps) => warps * call.stream.device().info().warp_size,
+            Threads::Warps(warps) => warps * stream.device().info().warp_size,
             Threads::Exactly(threads) => threads,
         };
-        let blocks = self.tiles(call.size).min(most) as u32;
-        (blocks, Launch::exact([blocks, 1, 1], [threads, 1, 1]).shared(self.shared))
+        Launch::exact([blocks, 1, 1], [threads, 1, 1]).shared(self.shared)
     }
 }
 
-const MOST_BLOCKS: usize = 1 << 20;
+pub(super) const MOST_BLOCKS: usize = 1 << 20;
 
 fn is_on<T: Multiply>(call: &Call<'_, T>, backend: BackendName) -> bool {
     call.stream.device().info().backend == backend
 }
 
 /// Returns the form for matrices that have too few tiles for a larger one.
-fn small<T: Multiply>(call: &Call<'_, T>) -> Form {
+pub(super) fn small<T: Multiply>(call: &Call<'_, T>) -> Form {
     if is_on(call, BackendName::CPU) { SMALL_ON_CPU } else { SMALL }
 }
 
@@ -170,7 +193,7 @@ macro_rules! multiply {
             &$call.a.0,
             &$call.b.0,
             &mut $call.c.0,
-            optional($call.bias),
+            optional($call.bias.as_ref()),
             $call.a.1.into(),
             $call.b.1.into(),
             $call.c.1.into(),
@@ -336,7 +359,7 @@ fn of_doubles(call: Call<'_, f64>) -> Result<()> {
     in_form(call, form, is_large, is_large.then_some(false))
 }
 
-fn of_floats(call: Call<'_, f32>) -> Result<()> {
+pub(super) fn of_floats(call: Call<'_, f32>) -> Result<()> {
     let worth = |across| call.is_worth_copies(across);
     if call.allows_tf32 && has_tf32(call.stream.device()) && LARGE.suits(&call) && worth(false) {
         return on_strided(call, LARGE, Some(false), strided!(gemm_tf32));
@@ -362,21 +385,21 @@ fn of_bytes(call: Call<'_, i8>) -> Result<()> {
 }
 
 /// The kernels of 16-bit floats on a device.
-struct Halves {
-    kernels: halves::Kernels,
+pub(super) struct Halves {
+    pub(super) kernels: halves::Kernels,
     /// True if they were compiled for Hopper. Otherwise `gemm_by_tensors` does nothing, and declares no shared memory.
     has_tensors: bool,
 }
 
 impl Halves {
-    fn load(device: &Device) -> Result<Self> {
+    pub(super) fn load(device: &Device) -> Result<Self> {
         let kernels = halves::Kernels::load(device)?;
         let by_tensors = kernels.module().kernel("gemm_by_tensors<gs::half, 0, 0>")?;
         Ok(Self { has_tensors: by_tensors.info().static_shared > 0, kernels })
     }
 }
 
-fn of_halves<T>(mut call: Call<'_, T>) -> Result<()>
+pub(super) fn of_halves<T>(mut call: Call<'_, T>) -> Result<()>
 where
     T: Multiply<Output = T, Sum = f32>
         + HasGemm<0, 0, 0>

@@ -4,6 +4,7 @@
 
 mod algorithms;
 mod algorithms_gemm;
+mod algorithms_gemm_grouped;
 mod algorithms_long;
 mod algorithms_more;
 mod algorithms_random;
