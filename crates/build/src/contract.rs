@@ -1,4 +1,4 @@
-//! The contract that may end a kernel's doc comment: `requires:`, `covers:`, `reads:` and `optional:`.
+//! The contract that may end a kernel's doc comment: `requires:`, `covers:`, `reads:`, `optional:` and `stacks:`.
 
 mod expr;
 mod place;
@@ -49,6 +49,8 @@ pub(crate) struct Contract {
     pub(crate) reads: Vec<usize>,
     /// Indices of pointers that may be null.
     pub(crate) optional: Vec<usize>,
+    /// True if the author knows that each thread needs a stack of its own on the CPU.
+    pub(crate) stacks: bool,
 }
 
 /// One comparison of a `requires:` line.
@@ -100,6 +102,8 @@ pub(crate) enum LineKind {
     Reads,
     /// The pointers that may be null.
     Optional,
+    /// A reason why threads need stacks on the CPU. The text is for people.
+    Stacks,
     /// A line that looks like one of these but is not.
     Misspelt,
 }
@@ -119,6 +123,7 @@ pub(crate) fn line_kind(line: &str) -> Option<(LineKind, usize)> {
             "types" => return Some((LineKind::Types, colon + 1)),
             "reads" => return Some((LineKind::Reads, colon + 1)),
             "optional" => return Some((LineKind::Optional, colon + 1)),
+            "stacks" => return Some((LineKind::Stacks, colon + 1)),
             _ => {}
         }
     }
@@ -155,6 +160,10 @@ impl Contract {
             LineKind::Covers => self.add_covers(range, scope),
             LineKind::Reads | LineKind::Optional => self.add_pointers(kind, range, scope),
             LineKind::Types => Ok(()),
+            LineKind::Stacks => {
+                self.stacks = true;
+                Ok(())
+            }
             LineKind::Misspelt => Err(scope.refuse(
                 range.start.saturating_sub(1)..range.start,
                 "this looks like a contract line",

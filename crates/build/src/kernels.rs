@@ -10,7 +10,7 @@ use gpustream_hal::variables;
 use crate::backend::Backend;
 use crate::bindings;
 use crate::compile::{self, Output, Sums, search};
-use crate::diagnostic::{Error, Result};
+use crate::diagnostic::{Error, Result, SourceFile};
 use crate::headers::{self, write_if_changed};
 use crate::parse::Script;
 use crate::plan::{Plan, WATCHED, Wanted};
@@ -35,6 +35,7 @@ pub struct Kernels {
     defines: Vec<(String, Option<String>)>,
     flags: Vec<(Backend, String)>,
     instances: Vec<String>,
+    contracts: Vec<(String, SourceFile)>,
     by_name: bool,
     allow_stacks: bool,
     wanted: Wanted,
@@ -96,6 +97,21 @@ impl Kernels {
         self
     }
 
+    /// Gives a kernel lines of a contract as they would stand above it, such as `"optional: bias"` or `"stacks: data decides who
+    /// meets"`. Use it if you cannot edit the file. The lines count together with those in the file, and like those they are
+    /// your promise.
+    ///
+    /// ```no_run
+    /// use gpustream_build::Kernels;
+    /// Kernels::new().file("foreign.cu").contract("layers::add_bias", "reads: x\noptional: bias").build()?;
+    /// # Ok::<(), gpustream_build::Error>(())
+    /// ```
+    #[must_use]
+    pub fn contract(mut self, kernel: impl Into<String>, lines: impl Into<String>) -> Self {
+        self.contracts.push((kernel.into(), SourceFile::new("build.rs", lines)));
+        self
+    }
+
     /// Makes no launchers, for programs that find kernels by name, often in code that was written for another library.
     ///
     /// All kernels in the files are compiled, and the generated `Kernels` has only `load` and `module`.
@@ -111,7 +127,7 @@ impl Kernels {
     }
 
     /// Stops the warnings about kernels that are slow on the CPU, because each of their threads has a stack of its own there.
-    /// A warning names the line that is the reason; the guide "Writing kernels" says what to do.
+    /// For one kernel, the line `stacks: WHY` above it does the same. A warning names the line that is the reason; the guide "Writing kernels" says what to do.
     #[must_use]
     pub fn allow_stacks(mut self) -> Self {
         self.allow_stacks = true;
@@ -300,6 +316,7 @@ impl Kernels {
         Script {
             defines: &self.defines,
             instances: &self.instances,
+            contracts: &self.contracts,
             by_name: self.by_name,
             ..Script::default()
         }
@@ -387,13 +404,21 @@ impl Kernels {
         failed.or(units)
     }
 
-    /// Refuses an instance that the build script asks for if no file has its template.
+    /// Refuses an instance or a contract in the build script if no file has its kernel.
     fn check_instances(&self, units: &[Unit]) -> Result<()> {
         let mut failed = Error::none();
         for instance in &self.instances {
             if !units.iter().any(|unit| unit.module.instantiates(instance)) {
                 failed.join(Error::message(format!(
                     "no kernel template for `.instantiate({instance:?})`; write it like \"axpy<float>\""
+                )));
+            }
+        }
+        for (kernel, _) in &self.contracts {
+            let mut kernels = units.iter().flat_map(|unit| &unit.module.kernels);
+            if !kernels.any(|known| known.function.is_called(kernel)) {
+                failed.join(Error::message(format!(
+                    "no kernel for `.contract({kernel:?}, …)`; write its name as in C++, without arguments of templates"
                 )));
             }
         }

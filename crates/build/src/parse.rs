@@ -41,6 +41,8 @@ pub(crate) struct Script<'a> {
     pub(crate) defines: &'a [(String, Option<String>)],
     /// The template instances to compile.
     pub(crate) instances: &'a [String],
+    /// Lines of contracts, each with its kernel's name.
+    pub(crate) contracts: &'a [(String, SourceFile)],
     /// True if programs find kernels by their names, so that no kernel needs a launcher.
     pub(crate) by_name: bool,
     /// True if the compiler reads the host code too and instantiates templates for it, so that kernels need not be named here.
@@ -131,6 +133,7 @@ fn read(texts: &Texts<'_>, parts: &preprocess::Parts<'_>, script: Script<'_>) ->
         dynamic_shared: dynamic_shared.into_iter().collect(),
         wanted: kernel_templates::wanted(source, root, script.instances),
         functions: kernel::functions(parts),
+        contracts: script.contracts.to_vec(),
         kernels: Vec::new(),
         unused: Vec::new(),
         by_name: script.by_name,
@@ -240,6 +243,8 @@ struct File<'a> {
     wanted: Vec<kernel_templates::Wanted<'a>>,
     /// Names of functions that are not kernels.
     functions: HashSet<String>,
+    /// Lines of contracts in the build script, each with its kernel's name.
+    contracts: Vec<(String, SourceFile)>,
     kernels: Vec<crate::signature::Kernel>,
     /// Templates without instances.
     unused: Vec<Diagnostic>,

@@ -102,6 +102,12 @@ impl Unit {
         })
     }
 
+    /// Returns true if the file or one of your headers has kernels, perhaps made by macros.
+    pub(crate) fn mentions_kernels(&self) -> bool {
+        let own = self.headers.iter().filter(|header| header.path.is_some()).map(|header| &header.text);
+        own.chain([&self.source.text]).any(|text| text.contains("__global__"))
+    }
+
     /// Returns the same file as a preprocessor leaves it.
     pub(crate) fn preprocessed(&self, source: SourceFile, backend: Backend, script: Script<'_>) -> Version {
         let host_instantiates = script.by_name && backend == Backend::Cuda;

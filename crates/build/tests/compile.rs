@@ -640,6 +640,34 @@ __global__ void k(double* x, float* y, unsigned* z, unsigned long long* w) {
     }
 }
 
+/// The build script may say what a comment would, for a file that you cannot edit.
+#[test]
+fn contracts_in_the_build_script_are_read_like_comments() {
+    let text = "namespace layers {\n__global__ void add(float* x, const float* bias, float* out, unsigned n) {\n    \
+                out[threadIdx.x] = x[threadIdx.x] + (bias ? bias[n] : 0.0f);\n}\n}\n";
+    let with = |lines: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        build(dir.path(), text, |k| cpu(k).contract("layers::add", lines))
+            .map(|built| bindings(&built))
+            .map_err(|error| error.to_string())
+    };
+    let found = with("reads: x\noptional: bias\nstacks: it has none").unwrap();
+    assert!(
+        found.contains("x: &(impl __gpustream::AsView<f32>")
+            && found.contains("bias: ::core::option::Option<&"),
+        "{found}"
+    );
+    let safe =
+        with("requires: n < len(bias), 32 <= len(x), 32 <= len(out), block.x <= 32, grid.x == 1").unwrap();
+    assert!(safe.contains("pub fn add(") && found.contains("pub unsafe fn add("), "{safe}");
+    let error = with("optional: biases").unwrap_err();
+    assert!(error.contains("build.rs:1:11") && error.contains("no parameter `biases`"), "{error}");
+    assert!(with("bias").unwrap_err().contains("this is no contract for `add`"));
+    let dir = tempfile::tempdir().unwrap();
+    let error = build(dir.path(), text, |k| cpu(k).contract("sub", "reads: x")).unwrap_err().to_string();
+    assert!(error.contains("no kernel for `.contract(\"sub\", …)`"), "{error}");
+}
+
 /// If one backend's compiler cannot find a header, the advice must name the other backends.
 #[test]
 fn a_missing_header_says_how_to_leave_the_backend_out() {

@@ -338,6 +338,18 @@ __global__ void group(float* x) {
     float most = cg::reduce(warp, v, cg::greater<float>{});
     x[threadIdx.x] = sum + most;
 }
+struct Larger { __device__ float operator()(float a, float b) const { return a > b ? a : b; } };
+template <class T> struct Product { __device__ T operator()(T a, T b) const { return a * b; } };
+__device__ float hypotenuse(float a, float b) { return sqrtf(a * a + b * b); }
+__global__ void group_with_own_operations(float* x) {
+    auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+    float v = x[threadIdx.x];
+    float most = cg::reduce(warp, v, Larger());
+    float product = cg::reduce(warp, v, Product<float>{});
+    float length = cg::reduce(warp, v, hypotenuse);
+    float sum = cg::reduce(warp, v, [](float a, float b) { return a + b; });
+    x[threadIdx.x] = sum + most + product + length;
+}
 __global__ void logarithm(float* x) {
     for (int i = 1; i <= __log2f(16.0f); i++) { __syncthreads(); x[threadIdx.x ^ i] += 1; }
 }

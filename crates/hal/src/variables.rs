@@ -169,8 +169,11 @@ fn of_ptx(text: &str) -> Option<Vec<String>> {
 
 /// Returns a symbol's readable path, or `None` if the symbol belongs to the compiler, a vendor or this library.
 fn path(symbol: &str) -> Option<String> {
-    // If a `static` variable is set up at run time, it has a guard.
-    if symbol.starts_with(['$', '.']) || symbol.starts_with("_ZGV") || symbol.starts_with("_ZTV") {
+    // If a `static` variable is set up at run time, it has a guard. If a function cleans up after an exception, g++ keeps the
+    // address of its handler in a variable.
+    if symbol.starts_with(['$', '.'])
+        || ["_ZGV", "_ZTV", "DW.ref."].iter().any(|start| symbol.starts_with(start))
+    {
         return None;
     }
     let options = DemangleOptions::new().no_params().no_return_type();
@@ -223,6 +226,7 @@ mod tests {
         assert_eq!(
             paths(&[
                 "hidden",
+                "DW.ref.__gxx_personality_v0",
                 "_ZL1x",
                 "_ZN6Holder6memberE",
                 "_Z9templatedIjE",

@@ -210,14 +210,14 @@ fn leave_out_failing(loops: &mut Loops, compile: impl Fn(&Loops) -> Result<Strin
 /// Returns a warning for each kernel whose threads have stacks of their own.
 fn on_stacks(unit: &Unit, loops: &Loops) -> String {
     let warning = |kernel: &Kernel| match loops.form(kernel) {
-        Form::Fibers(Refusal { at, reason }) => {
+        Form::Fibers(Refusal { at, reason }) if !kernel.contract.stacks => {
             let (file, line) = (unit.source.path_of(*at).display(), unit.source.position(*at).0);
             Some(format!(
                 "{file}:{line}: kernel `{}` is slow on the CPU, because each of its threads has a stack of its own: {reason}\n",
                 kernel.name
             ))
         }
-        Form::Plain | Form::SideBySide(_) | Form::Loops(_) => None,
+        Form::Plain | Form::SideBySide(_) | Form::Loops(_) | Form::Fibers(_) => None,
     };
     unit.module.kernels.iter().filter_map(warning).collect()
 }

@@ -29,7 +29,10 @@ pub(crate) fn read(unit: Unit, plan: &Plan, common: &Common, script: Script<'_>)
             Ok(output) => {
                 Version { only_if, ..unit.preprocessed(source(&unit, output, common), backend, script) }
             }
-            Err(error) => Version { refused: unit.refused.as_ref().map(|_| error), ..unit.clone() },
+            Err(error) if unit.mentions_kernels() => {
+                Version { refused: unit.refused.as_ref().map(|_| error), ..unit.clone() }
+            }
+            Err(_) => unit.clone(),
         };
         versions.insert((backend, target.to_owned()), version);
     };

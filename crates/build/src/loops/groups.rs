@@ -4,7 +4,7 @@
 //! `tile` has 32 threads, `tile.shfl_down(v, 4)` becomes `__shfl_down_sync(0xffffffffu, v, 4, 32)`, and `block.sync()`
 //! becomes `__syncthreads()`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use tree_sitter::Node;
@@ -12,7 +12,7 @@ use tree_sitter::Node;
 use super::edits::{self, Edit, line_breaks};
 use super::waits::callee;
 use crate::names::last_name;
-use crate::parse::{child_of_kind, declarators, declared, descendants, named};
+use crate::parse::{child_of_kind, declarators, declared, descendants, named, without_comments};
 
 #[derive(Clone, Copy)]
 enum Group {
@@ -33,25 +33,89 @@ type Declared = (Group, Parent, Range<usize>);
 /// The beginning of the names of [`reductions`].
 const REDUCE: &str = "gs_reduce_";
 
-/// The operations of cooperative groups, and what they make of `v` and another thread's `w`.
+/// The operations of cooperative groups, and what they make of `gs_v` and another thread's `gs_w`.
 const OPERATIONS: [(&str, &str); 6] = [
-    ("plus", "v + w"),
-    ("less", "w < v ? w : v"),
-    ("greater", "w > v ? w : v"),
-    ("bit_and", "v & w"),
-    ("bit_or", "v | w"),
-    ("bit_xor", "v ^ w"),
+    ("plus", "gs_v + gs_w"),
+    ("less", "gs_w < gs_v ? gs_w : gs_v"),
+    ("greater", "gs_w > gs_v ? gs_w : gs_v"),
+    ("bit_and", "gs_v & gs_w"),
+    ("bit_or", "gs_v | gs_w"),
+    ("bit_xor", "gs_v ^ gs_w"),
 ];
 
+/// Returns the operations of your own in a file's calls of `cg::reduce`: functors, lambdas and functions. For each, its name
+/// and the statements that combine `gs_v` with `gs_w`.
+pub(super) fn own_operations(text: &str, root: Node<'_>) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for node in descendants(root).filter(|node| node.kind() == "call_expression") {
+        if let Some([_, _, operation]) = reduced(text, node)
+            && known_operation(text, operation).is_none()
+        {
+            let written = in_one_line(&text[operation.byte_range()]);
+            let name = own_name(&written);
+            found
+                .push((name, of_lambda(text, operation).unwrap_or(format!("gs_v = {written}(gs_v, gs_w);"))));
+        }
+    }
+    found
+}
+
+/// Returns the body of a lambda that only returns an expression, with its parameters as variables.
+fn of_lambda(text: &str, mut node: Node<'_>) -> Option<String> {
+    while node.kind() == "parenthesized_expression" {
+        node = node.named_child(0)?;
+    }
+    let field = |name| node.child_by_field_name(name).filter(|_| node.kind() == "lambda_expression");
+    let [first, second] = named(field("declarator")?.child_by_field_name("parameters")?).try_into().ok()?;
+    let [result] = named(field("body")?).try_into().ok()?;
+    let result = result.named_child(0).filter(|_| result.kind() == "return_statement")?;
+    let written = |node: Node<'_>| in_one_line(&text[node.byte_range()]);
+    let parameter = |node: Node<'_>| written(node).replace('&', " ");
+    Some(format!(
+        "{{ {} = gs_v; {} = gs_w; gs_v = {}; }}",
+        parameter(first),
+        parameter(second),
+        written(result)
+    ))
+}
+
+/// Returns the values of a call of `cg::reduce`.
+fn reduced<'t>(text: &str, call: Node<'t>) -> Option<[Node<'t>; 3]> {
+    let values = named(call.child_by_field_name("arguments")?);
+    values.try_into().ok().filter(|_| callee(text, call) == Some("reduce"))
+}
+
+/// Returns the name of an operation that cooperative groups have.
+fn known_operation<'t>(text: &'t str, operation: Node<'_>) -> Option<&'t str> {
+    let name = text[operation.byte_range()].split(['<', '(', '{']).next().map(last_name)?.trim();
+    OPERATIONS.iter().any(|(known, _)| *known == name).then_some(name)
+}
+
+/// Returns an expression without comments and line breaks.
+fn in_one_line(text: &str) -> String {
+    without_comments(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a name for an operation of yours. It has the text's checksum, so equal operations have one function.
+fn own_name(operation: &str) -> String {
+    let sum = operation
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("own_{sum:x}")
+}
+
 /// Returns a file with functions that combine a value of all threads in a tile. We put calls of them in for `cg::reduce`, and
-/// they are then inlined.
-pub(super) fn reductions() -> String {
+/// they are then inlined. `own` are the operations that cooperative groups do not have.
+pub(super) fn reductions(own: Vec<(String, String)>) -> String {
     let mut text = String::new();
-    for (name, combined) in OPERATIONS {
+    let theirs =
+        OPERATIONS.iter().map(|(name, combined)| ((*name).to_owned(), format!("gs_v = {combined};")));
+    for (name, combine) in theirs.chain(own.into_iter().collect::<BTreeMap<_, _>>()) {
         for size in [2, 4, 8, 16, 32] {
             text.push_str(&format!(
-                "template <class T> __device__ T {REDUCE}{name}_{size}(T v) {{ for (int step = {}; step > 0; step /= 2) {{ \
-                 const T w = __shfl_xor_sync(0xffffffffu, v, step, {size}); v = {combined}; }} return v; }}\n",
+                "template <class T> __device__ T {REDUCE}{name}_{size}(T gs_v) {{ for (int gs_step = {}; gs_step > 0; \
+                 gs_step /= 2) {{ const T gs_w = __shfl_xor_sync(0xffffffffu, gs_v, gs_step, {size}); {combine} }} \
+                 return gs_v; }}\n",
                 size / 2
             ));
         }
@@ -207,13 +271,13 @@ fn call(text: &str, node: Node<'_>, groups: &HashMap<String, Group>) -> Option<V
     let method = callee(text, node)?;
     let group = |node: Node<'_>| groups.get(&text[node.byte_range()]).copied();
     let values = named(arguments);
-    if let ([of, value, operation], "reduce") = (&values[..], method)
-        && let Some(Group::Tile(size)) = group(*of)
+    if let Some([of, value, operation]) = reduced(text, node)
+        && let Some(Group::Tile(size)) = group(of).filter(|group| !matches!(group, Group::Tile(1)))
     {
-        let operation = text[operation.byte_range()].split(['<', '(', '{']).next().map(last_name)?.trim();
-        let known = OPERATIONS.iter().any(|(name, _)| *name == operation) && size > 1;
+        let known = known_operation(text, operation).map(str::to_owned);
+        let operation = known.unwrap_or_else(|| own_name(&in_one_line(&text[operation.byte_range()])));
         let value = &text[value.byte_range()];
-        return known.then(|| vec![(node.byte_range(), format!("{REDUCE}{operation}_{size}({value})"))]);
+        return Some(vec![(node.byte_range(), format!("{REDUCE}{operation}_{size}({value})"))]);
     }
     if let ([of, _, ..], "memcpy_async") = (&values[..], method)
         && let Some(Group::Block) = group(*of)

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use tree_sitter::{Node, Tree};
 
 use super::{groups, turns};
-use crate::diagnostic::Result;
+use crate::diagnostic::{Error, Result};
 use crate::headers;
 use crate::names::{is_word, last_name};
 use crate::parse::{
@@ -169,12 +169,18 @@ impl Waits {
         };
         gather(text, root);
         let mut kept = Vec::new();
-        for helper in helpers.map(str::to_owned).chain([groups::reductions()]) {
-            let readable = readable(&helper);
+        let mut keep = |helper: &str| {
+            let readable = readable(helper);
             let tree = tree(&readable)?;
-            gather(&helper, tree.root_node());
-            kept.push((helper, tree));
+            gather(helper, tree.root_node());
+            kept.push((helper.to_owned(), tree.clone()));
+            Ok::<_, Error>(groups::own_operations(helper, tree.root_node()))
+        };
+        let mut operations = groups::own_operations(text, root);
+        for helper in helpers {
+            operations.extend(keep(helper)?);
         }
+        keep(&groups::reductions(operations))?;
         let waiting = names.leading_to(ROOTS);
         let reads = |words: &Words| words.contains("threadIdx");
         let readers = names.mentions.iter().chain(&names.macros).filter(|(_, words)| reads(words));

@@ -117,6 +117,16 @@ impl<'a> Docs<'a> {
     }
 }
 
+/// Returns the lines of a text without comment marks.
+pub(super) fn plain_lines(text: &str) -> Vec<DocLine> {
+    let lines = text.split_inclusive('\n').scan(0, |end, line| {
+        let start = *end;
+        *end += line.len();
+        Some(DocLine { range: start..start + line.trim_end().len(), contract: line_kind(line) })
+    });
+    lines.collect()
+}
+
 /// Returns the parts of the contract in a doc comment, each with the text after its colon. A part continues
 /// until the next one begins or the comment ends, so no line is ignored.
 pub(super) fn contract(lines: &[DocLine]) -> Vec<(LineKind, Range<usize>)> {

@@ -4,7 +4,7 @@ use tree_sitter::Node;
 
 use super::kernel::outermost;
 use super::{File, doc};
-use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, Scope};
+use crate::contract::{COOPERATIVE, Contract, Expr, LaunchValue, LineKind, Scope};
 use crate::signature::Kernel;
 use crate::types::{Hazard, Param, ParamType, ValueType};
 
@@ -12,7 +12,7 @@ impl<'a> File<'a> {
     /// Reads and checks the contract. If it has mistakes, the kernel counts as one without a contract, so
     /// nothing else is reported about it.
     pub(super) fn contract(&mut self, node: Node<'a>, kernel: &Kernel, lines: &[doc::DocLine]) -> Contract {
-        let read = self.read_contract(&kernel.name, &kernel.params, lines);
+        let read = self.read_contract(kernel, lines);
         if let Some(contract) = &read {
             self.check_generic(contract, &kernel.params, &kernel.generics);
             self.check_contract(contract, node, kernel);
@@ -34,13 +34,31 @@ impl<'a> File<'a> {
         contract
     }
 
-    fn read_contract(&mut self, kernel: &str, params: &[Param], lines: &[doc::DocLine]) -> Option<Contract> {
+    /// Reads the contract above a kernel, and what the build script adds to it.
+    fn read_contract(&mut self, of: &Kernel, lines: &[doc::DocLine]) -> Option<Contract> {
         let mut contract = Contract::default();
         let before = self.diagnostics.len();
         let (text, definitions) = (&self.docs.blanked, &self.types.used);
+        let (kernel, params) = (&*of.name, &*of.params);
         let scope = Scope { file: self.source, text, kernel, params, definitions };
         for (kind, range) in doc::contract(lines) {
             contract.add(kind, range, scope, &mut self.diagnostics);
+        }
+        for (_, file) in self.contracts.iter().filter(|(asked, _)| of.function.is_called(asked)) {
+            let parts = doc::contract(&doc::plain_lines(&file.text));
+            if parts.is_empty() || parts.iter().any(|(kind, _)| *kind == LineKind::Types) {
+                self.diagnostics.push(file.diagnostic(
+                    0..file.text.len(),
+                    format!("this is no contract for `{kernel}`"),
+                    "write `requires:`, `covers:`, `reads:`, `optional:` or `stacks:` in `Kernels::contract`; \
+                     `Kernels::instantiate` is for types",
+                ));
+                continue;
+            }
+            for (kind, range) in parts {
+                let scope = Scope { file, text: &file.text, ..scope };
+                contract.add(kind, range, scope, &mut self.diagnostics);
+            }
         }
         (self.diagnostics.len() == before).then_some(contract)
     }
