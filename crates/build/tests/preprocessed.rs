@@ -199,7 +199,7 @@ namespace at { template <class T, class I> __global__ void norm(I n, const T* x,
     assert_eq!(kernels, expected);
 }
 
-/// A program passes objects whose types have no names in Rust, with a copy constructor, and members of libraries' types.
+/// A program passes objects whose types have no names in Rust, with a copy constructor. Other classes use libraries' types.
 #[test]
 fn kernels_found_by_name_may_take_objects() {
     let text = "\
