@@ -45,7 +45,7 @@ macro_rules! group {
     }};
 }
 
-/// Returns the number of each product's first tile, and of all tiles.
+/// Returns where the tiles of each product begin, and how many there are.
 fn tiles<T: Multiply>(form: &Form, calls: &[Call<'_, T>]) -> (Vec<usize>, usize) {
     let mut all = 0_usize;
     let firsts = calls.iter().map(|call| {
