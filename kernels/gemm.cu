@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(384) gemm_by_tensors(const T* __restrict__ a, 
 /// The products of a group, with the small form. All are stored in this order.
 /// types: T = gs::half, gs::bfloat16, a_by_columns = 0, 1, b_by_columns = 0, 1
 template <class T, int a_by_columns, int b_by_columns>
-__global__ void __launch_bounds__(256) gemm_group(const Group group, unsigned int room) {
+__global__ void __launch_bounds__(group_threads) gemm_group(const Group group, unsigned int room) {
     extern __shared__ __align__(128) unsigned char gemm_room[];
     typedef Form<T, 0, a_by_columns != 0, b_by_columns != 0> Chosen;
     if (room < sizeof(Room<Chosen>)) return;

@@ -189,6 +189,13 @@ GS_INLINE void multiply(void* shared, const Memory* a, const Memory* b, const Re
     }
 }
 
+// A group's blocks have four warps. If they could have more threads, the compiler would give each fewer registers.
+#if defined(GS_CUDA)
+constexpr unsigned int group_threads = 128;
+#else
+constexpr unsigned int group_threads = 256;
+#endif
+
 // Computes the tiles of a group.
 template <class Form, class T>
 GS_INLINE void multiply_group(void* shared, const Group& group) {

@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(256) gemm_tf32(const float* __restrict__ a, co
 }
 
 /// The products of a group, with the small form.
-__global__ void __launch_bounds__(256) gemm_group_floats(const Group group, unsigned int room) {
+__global__ void __launch_bounds__(group_threads) gemm_group_floats(const Group group, unsigned int room) {
     extern __shared__ __align__(128) unsigned char gemm_room[];
     typedef Form<float, 0> Chosen;
     if (room < sizeof(Room<Chosen>)) return;

@@ -45,7 +45,7 @@ macro_rules! group {
     }};
 }
 
-/// Returns the number that the first tile of each product has, and how many tiles there are.
+/// Returns where the tiles of each product begin, and how many there are.
 fn tiles<T: Multiply>(form: &Form, calls: &[Call<'_, T>]) -> (Vec<usize>, usize) {
     let mut all = 0_usize;
     let firsts = calls.iter().map(|call| {
