@@ -75,7 +75,7 @@ impl<T: Element> Case<T> {
             by_columns,
             a: numbers(s, random, lines(m, k, by_columns[0]), T::of)?,
             b: numbers(s, random, lines(k, n, by_columns[1]), T::of)?,
-            bias: if number % 5 == 0 { Some(numbers(s, random, n, T::output)?) } else { None },
+            bias: if number.is_multiple_of(5) { Some(numbers(s, random, n, T::output)?) } else { None },
             c: [s.duplicate(&c)?, c],
         })
     }
