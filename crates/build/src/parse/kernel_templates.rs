@@ -276,7 +276,9 @@ fn requested<'a>(
         read.filter(|arguments| arguments.iter().all(|argument| is_known(types, argument)))
     };
     let found = known(types, read.ok());
-    if found.is_some() || texts.len() != parameters.len() {
+    // Kernels that share a name mostly differ by a number, and we could not tell their instances apart.
+    let has_numbers = parameters.iter().any(|parameter| parameter.template.constant.is_some());
+    if found.is_some() || has_numbers || texts.len() != parameters.len() {
         return Ok(found);
     }
     let there = arguments(types, parameters, &texts, types::Place { source, node: *node }).ok();
