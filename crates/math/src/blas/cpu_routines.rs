@@ -242,7 +242,7 @@ impl Columns {
                             *element -= self.factor::<T>(i, k) * *self.to.at::<T>(0, k, j);
                         }
                         if !self.has_ones {
-                            *element /= self.factor::<T>(i, i);
+                            *element = (*element).over(self.factor::<T>(i, i));
                         }
                     }
                 }

@@ -1,6 +1,6 @@
 //! The numbers of the routines that are not products: `f32`, `f64`, and their complex numbers.
 
-use std::ops::{AddAssign, DivAssign, Mul, MulAssign, SubAssign};
+use std::ops::{AddAssign, Mul, MulAssign, SubAssign};
 
 use num_complex::Complex;
 
@@ -9,7 +9,7 @@ use crate::number::{Element, Number};
 
 /// Elements of all routines of [`Blas`](super::Blas): `f32`, `f64`, `Complex<f32>` and `Complex<f64>`.
 pub trait Field:
-    Number + Element + Multiply<Self, Self> + Mul<Output = Self> + AddAssign + SubAssign + MulAssign + DivAssign
+    Number + Element + Multiply<Self, Self> + Mul<Output = Self> + AddAssign + SubAssign + MulAssign
 {
     /// The type of norms: `f32` or `f64`.
     type Real: Number;
@@ -32,6 +32,10 @@ pub trait Field:
     #[doc(hidden)]
     #[must_use]
     fn times(self, factor: Self::Real) -> Self;
+    /// Divides, without a square of the divisor, which could overflow.
+    #[doc(hidden)]
+    #[must_use]
+    fn over(self, divisor: Self) -> Self;
 }
 
 macro_rules! fields {
@@ -54,6 +58,9 @@ macro_rules! fields {
             fn times(self, factor: $real) -> Self {
                 self * factor
             }
+            fn over(self, divisor: Self) -> Self {
+                self / divisor
+            }
         }
 
         impl Field for Complex<$real> {
@@ -73,6 +80,9 @@ macro_rules! fields {
             }
             fn times(self, factor: $real) -> Self {
                 self * factor
+            }
+            fn over(self, divisor: Self) -> Self {
+                self.fdiv(divisor)
             }
         }
     )*};
