@@ -15,6 +15,7 @@ fn main() {
                 "foreign_matrices",
                 "globals",
                 "grid_stride",
+                "group_products",
                 "idioms",
                 "large",
                 "library",

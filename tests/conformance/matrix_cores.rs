@@ -1,13 +1,14 @@
 //! Matrix cores multiply as plain Rust does, for each type, order of storage and depth, by a warp and by a block.
 
 use conformance::matrix_cores::{HasMultiplyTwice, Kernels};
-use conformance::{Random, tests, with_stream};
+use conformance::{Random, group_products, tests, with_stream};
 use gpustream::half::{bf16, f16};
-use gpustream::{Device, Launch, Plain, Result, Stream};
+use gpustream::{Arg, Device, Kernel, Launch, Plain, Result, Stream};
 
 tests! {
     Warps: each_type_multiplies_like_plain_rust, special_values_follow_ieee, sums_become_factors,
-        elements_say_where_they_are, blocks_multiply_tiles_in_each_order;
+        elements_say_where_they_are, blocks_multiply_tiles_in_each_order,
+        tiles_may_be_those_of_hopper;
 }
 
 const SIDE: usize = 16;
@@ -214,6 +215,55 @@ fn tiles<T: Element>(kernels: &Kernels, s: &Stream) -> Result<()> {
             .collect();
         let found = T::tiles(kernels, s, &of(&x), &of(&y), by_columns)?;
         assert_eq!(found, want, "{} by columns: {by_columns:?}", std::any::type_name::<T>());
+    }
+    Ok(())
+}
+
+/// Products whose tiles `wgmma` can read are right in each width of line and each order, also elsewhere.
+fn tiles_may_be_those_of_hopper(device: &Device) -> Result<()> {
+    let (kernels, s) = with_stream(device, group_products::Kernels::load)?;
+    let half = |value| f16::from_f32(f32::from(value));
+    for (columns, deep, by_columns) in [
+        (64, 64, "0, 0"),
+        (64, 64, "0, 1"),
+        (64, 64, "1, 0"),
+        (64, 64, "1, 1"),
+        (16, 32, "0, 0"),
+        (32, 16, "0, 1"),
+        (128, 32, "1, 1"),
+    ] {
+        let name = format!("multiply_by_groups<gs::half, {columns}, {deep}, {by_columns}>");
+        in_groups(&kernels.module().kernel(&name)?, &s, columns, deep, half)?;
+    }
+    let kernel = kernels.module().kernel("multiply_by_groups<gs::bfloat16, 64, 32, 0, 0>")?;
+    in_groups(&kernel, &s, 64, 32, |value| bf16::from_f32(f32::from(value)))
+}
+
+fn in_groups<T: Plain>(
+    kernel: &Kernel,
+    s: &Stream,
+    columns: usize,
+    deep: usize,
+    of: fn(i8) -> T,
+) -> Result<()> {
+    let rows = 64;
+    let mut random = Random(13);
+    for steps in [1_i32, 3] {
+        let depth = 2 * steps as usize * deep;
+        let mut numbers = |n: usize| -> Vec<i8> { (0..n).map(|_| random.below(15) as i8 - 7).collect() };
+        let (x, y) = (numbers(rows * depth), numbers(depth * columns));
+        let up = |numbers: &[i8]| s.upload(&numbers.iter().map(|&number| of(number)).collect::<Vec<_>>());
+        let mut out = s.alloc::<f32>(rows * columns)?;
+        let launch = Launch::exact([1, 1, 1], [4 * s.device().info().warp_size, 1, 1]);
+        let (dx, dy) = (up(&x)?, up(&y)?);
+        let args = [Arg::read(&dx), Arg::read(&dy), Arg::write(&mut out), Arg::value(&steps)];
+        // SAFETY: the memory is as long as the kernel's contract says.
+        unsafe { kernel.launch(s, &launch, &args)? };
+        let product =
+            |at: usize, k| i32::from(x[at / columns * depth + k]) * i32::from(y[k * columns + at % columns]);
+        let want: Vec<f32> =
+            (0..rows * columns).map(|at| (0..depth).map(|k| product(at, k)).sum::<i32>() as f32).collect();
+        assert!(s.download(&out)? == want, "{} in {steps} steps", kernel.name());
     }
     Ok(())
 }

@@ -147,6 +147,11 @@ pub mod matrix_cores {
     gpustream::include_kernels!("matrix_cores");
 }
 
+/// Kernels that multiply tiles which Hopper's matrix cores read themselves.
+pub mod group_products {
+    gpustream::include_kernels!("group_products");
+}
+
 /// Kernels that report a warp's lanes, votes and shuffles.
 pub mod warps {
     gpustream::include_kernels!("warps");

@@ -28,6 +28,7 @@
 
 #include <gpustream/async_copy.cuh>
 #include <gpustream/matrix.cuh>
+#include <gpustream/matrix_group.cuh>
 
 namespace gs {
 
@@ -40,8 +41,8 @@ namespace gs {
 // A warp loads eight lines at once, sixteen bytes of each. If they lay below each other, all would be in the same banks. So we
 // exchange the pieces of a line: those of eight neighbouring lines then lie in all banks. Without `Exchanged` they stay as they
 // are, which suits a warp that reads along one line.
-template <class T, int Lines, int Width, bool Exchanged = true>
-struct alignas(128) SharedTile {
+template <class T, int Lines, int Width, bool Exchanged = true, int Boundary = 128>
+struct alignas(Boundary) SharedTile {
     typedef typename MatrixMemory<T>::Type Memory;
     static constexpr int lines = Lines, width = Width;
     static constexpr int piece = 16 / (int)sizeof(Memory), pieces = Width / piece;
@@ -148,6 +149,10 @@ private:
 /// has a part of 16, 32, 64 or 128 rows and columns. `Depth` is a multiple of `gs::MatrixA<T>::columns`. `TileA` and `TileB` are the
 /// types of the tiles. Their lines are rows, or columns if the last two arguments say so, which are `false` by default. A block must
 /// have `threads()` threads. A new product is zero.
+///
+/// On `sm_90a`, the matrix cores read the tiles themselves (`wgmma`) if they can: for `gs::half` and `gs::bfloat16`, if `Across` is 1,
+/// each of 4, 8, … warps has 16 rows, and the lines of both tiles have 16, 32 or 64 elements. The tiles then begin on a boundary of
+/// 1024 bytes.
 /// Threads: all of the block.
 /// Signature: struct gs::BlockProduct
 
@@ -170,6 +175,61 @@ private:
 /// Shared memory: `memory`, on a boundary of 16 bytes.
 /// Signature: void gs::BlockProduct::for_each_piece(Sum* memory, visit)
 
+#if defined(GS_TENSOR_COPIES)
+// One wgmma for 64 rows and `Pieces * 16` columns. Its sums lie as those of mma.sync do, in one piece after another.
+template <class T, bool AcrossA, bool AcrossB, int Pieces>
+struct GroupSums;
+#define GS_PIECE_(i) "+f"(c[i].at[0]), "+f"(c[i].at[1]), "+f"(c[i].at[2]), "+f"(c[i].at[3]), \
+    "+f"(c[i].at[4]), "+f"(c[i].at[5]), "+f"(c[i].at[6]), "+f"(c[i].at[7])
+#define GS_PIECES_1_ GS_PIECE_(0)
+#define GS_PIECES_2_ GS_PIECES_1_, GS_PIECE_(1)
+#define GS_PIECES_4_ GS_PIECES_2_, GS_PIECE_(2), GS_PIECE_(3)
+#define GS_PIECES_8_ GS_PIECES_4_, GS_PIECE_(4), GS_PIECE_(5), GS_PIECE_(6), GS_PIECE_(7)
+#define GS_NAMES_1_ "%0, %1, %2, %3, %4, %5, %6, %7"
+#define GS_NAMES_2_ GS_NAMES_1_ ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define GS_NAMES_4_ GS_NAMES_2_ ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define GS_NAMES_8_ GS_NAMES_4_ ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define GS_GROUP_SUMS_(T, type, pieces, columns, a_at, b_at, a_across, b_across) \
+    template <bool AcrossA, bool AcrossB> \
+    struct GroupSums<T, AcrossA, AcrossB, pieces> { \
+        static GS_INLINE void add(MatrixC<T>* c, u64 a, u64 b) { \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" GS_NAMES_##pieces##_ "}, " \
+                         a_at ", " b_at ", 1, 1, 1, " a_across ", " b_across ";" \
+                         : GS_PIECES_##pieces##_ : "l"(a), "l"(b), "n"((int)AcrossA), "n"((int)AcrossB)); \
+        } \
+    };
+#define GS_GROUP_SUMS_OF_(T, type) \
+    GS_GROUP_SUMS_(T, type, 1, "16", "%8", "%9", "%10", "%11") \
+    GS_GROUP_SUMS_(T, type, 2, "32", "%16", "%17", "%18", "%19") \
+    GS_GROUP_SUMS_(T, type, 4, "64", "%32", "%33", "%34", "%35") \
+    GS_GROUP_SUMS_(T, type, 8, "128", "%64", "%65", "%66", "%67")
+GS_GROUP_SUMS_OF_(half, "f16")
+GS_GROUP_SUMS_OF_(bfloat16, "bf16")
+#undef GS_GROUP_SUMS_OF_
+#undef GS_GROUP_SUMS_
+#undef GS_NAMES_8_
+#undef GS_NAMES_4_
+#undef GS_NAMES_2_
+#undef GS_NAMES_1_
+#undef GS_PIECES_8_
+#undef GS_PIECES_4_
+#undef GS_PIECES_2_
+#undef GS_PIECES_1_
+#undef GS_PIECE_
+#endif
+
+// If wgmma can read the tiles. A line has as many bytes as it exchanges pieces in.
+constexpr bool is_panel(int width) { return width == 16 || width == 32 || width == 64; }
+#if defined(GS_TENSOR_COPIES)
+template <class T, int RowsOfWarp, int Down, int Across, int WidthOfA, int WidthOfB>
+constexpr bool by_groups =
+    sizeof(T) == 2 && RowsOfWarp == 16 && Down % 4 == 0 && Across == 1 && is_panel(WidthOfA) && is_panel(WidthOfB);
+#else
+template <class T, int RowsOfWarp, int Down, int Across, int WidthOfA, int WidthOfB>
+constexpr bool by_groups = false;
+#endif
+
 template <class T, int Rows, int Columns, int Depth, int Down, int Across, bool AByColumns = false, bool BByColumns = false>
 struct BlockProduct {
     typedef typename MatrixType<T>::Sum Sum;
@@ -181,8 +241,11 @@ struct BlockProduct {
                   "each warp has 16, 32, 64 or 128 rows and columns");
     static_assert(Depth % MatrixA<T>::columns == 0, "a step is a whole number of operations");
 
-    typedef SharedTile<T, AByColumns ? Depth : Rows, AByColumns ? Rows : Depth, !AByColumns || by_matrices<T, true>> TileA;
-    typedef SharedTile<T, BByColumns ? Columns : Depth, BByColumns ? Depth : Columns, BByColumns || by_matrices<T, true>> TileB;
+    static constexpr int width_a = AByColumns ? Rows : Depth, width_b = BByColumns ? Depth : Columns;
+    static constexpr bool is_by_groups = by_groups<T, warp_rows, Down, Across, width_a, width_b>;
+    static constexpr int boundary = is_by_groups ? 1024 : 128;
+    typedef SharedTile<T, AByColumns ? Depth : Rows, width_a, !AByColumns || by_matrices<T, true>, boundary> TileA;
+    typedef SharedTile<T, BByColumns ? Columns : Depth, width_b, BByColumns || by_matrices<T, true>, boundary> TileB;
     struct alignas(16) Piece {
         static constexpr int size = 8;
         Sum at[size];
@@ -212,6 +275,11 @@ struct BlockProduct {
     }
 
     GS_INLINE void multiply_add(const TileA& a, const TileB& b) {
+        if constexpr (is_by_groups) {
+            begin(a, b);
+            finish();
+            return;
+        }
         // While the matrix cores work on one step, the next one's factors are loaded.
         Factors factors[2];
         load(factors[0], a, b, 0);
@@ -231,11 +299,27 @@ struct BlockProduct {
             for (int part = 0; part < parts; ++part) fill(stages[s], part);
             commit_copies();
         }
+        int now = 0, empty = Stages - 1;
+        if constexpr (is_by_groups) {
+            for (int c = 0; c < count; ++c) {
+                // This stage has arrived for all threads, and no product reads the empty one any more.
+                wait_for_copies<Stages - 2>();
+                __syncthreads();
+                begin(stages[now].a, stages[now].b);
+                GS_UNROLL
+                for (int part = 0; part < parts; ++part) fill(stages[empty], part);
+                commit_copies();
+                finish();
+                empty = now;
+                now = now + 1 < Stages ? now + 1 : 0;
+            }
+            wait_for_copies();
+            return;
+        }
         wait_for_copies<Stages - 2>();
         __syncthreads();
         Factors factors[2];
         load(factors[0], stages[0].a, stages[0].b, 0);
-        int now = 0, empty = Stages - 1;
         for (int c = 0; c < count; ++c) {
             const int next = now + 1 < Stages ? now + 1 : 0;
             // The copies stand between the operations, so that they cost no time of the matrix cores. All of them are begun before
@@ -306,6 +390,38 @@ private:
     // Where the warp's part of the product begins.
     static GS_INLINE int warp_row() { return (int)warp_in_block() / Across * warp_rows; }
     static GS_INLINE int warp_column() { return (int)warp_in_block() % Across * warp_columns; }
+
+    // A product by wgmma goes on beside the threads from `begin` to `finish`.
+    GS_INLINE void begin(const TileA& a, const TileB& b) {
+#if defined(GS_TENSOR_COPIES)
+        if constexpr (is_by_groups) {
+            // The threads have written the tiles, and the matrix cores read shared memory in another way.
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            const int row = (int)warp_in_block() / 4 * 64;
+            GS_UNROLL
+            for (int k = 0; k < Depth; k += 16) {
+                const u64 of_a = described<AByColumns>(a, row, k), of_b = described<!BByColumns>(b, 0, k);
+                GroupSums<T, AByColumns, !BByColumns, across>::add(sums[0], of_a, of_b);
+            }
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        }
+#endif
+    }
+    GS_INLINE void finish() {
+#if defined(GS_TENSOR_COPIES)
+        if constexpr (is_by_groups) wait_for_products<0>();
+#endif
+    }
+#if defined(GS_TENSOR_COPIES)
+    // Describes a tile from an element on. If the depth runs across the lines, a step is 16 lines.
+    template <bool IsAcross, class Tile>
+    static GS_INLINE u64 described(const Tile& tile, int line, int deep) {
+        constexpr u32 bytes = Tile::width * 2;
+        const u32 first = IsAcross ? deep * bytes + line * 2 : line * bytes + deep * 2;
+        return described_tile<bytes>(in_shared(tile.at) + first, 16, 8 * bytes);
+    }
+#endif
 
     GS_INLINE void load(Factors& factors, const TileA& a, const TileB& b, int step) const {
         GS_UNROLL

@@ -41,6 +41,15 @@ struct alignas(1024) PanelTile {
     GS_INLINE T* panel(int i) { return at + i * (Lines * 64); }
 };
 
+// PTX ISA, "Matrix descriptor" of wgmma: where a tile begins, how many bytes it is to the next panel and to the next eight lines, and
+// in how many bytes of a line the pieces change places.
+template <int Exchanged>
+GS_INLINE u64 described_tile(u32 first, u32 panel, u32 eight_lines) {
+    static_assert(Exchanged == 32 || Exchanged == 64 || Exchanged == 128, "wgmma knows no other exchange");
+    const u64 mode = Exchanged == 128 ? 1 : Exchanged == 64 ? 2 : 3;
+    return (u64)(first >> 4 & 0x3fff) | (u64)(panel / 16) << 16 | (u64)(eight_lines / 16) << 32 | mode << 62;
+}
+
 /// Waits until at most the `Count` newest calls of `multiply_add` of this group are under way.
 /// Threads: all of the group.
 /// Signature: void gs::wait_for_products<Count>()
@@ -167,13 +176,12 @@ struct GroupProduct {
     }
 
 private:
-    // PTX ISA, "Matrix descriptor": where the tile begins, how far it is to the next panel and to the next eight lines, both in units
-    // of 16 bytes, and that pieces change places in 128 bytes. If the depth runs across the lines, a step is 16 lines of 128 bytes.
+    // A panel's lines have 128 bytes. If the depth runs across them, a step is 16 lines.
     template <class Tile, bool Across>
     static GS_INLINE u64 describe(const Tile& tile, u32 line, int deep) {
         constexpr u32 panel = Tile::lines * 128;
         const u32 first = Across ? line / 64 * panel + deep * 128 : line * 128 + deep / 64 * panel + deep % 64 * 2;
-        return (u64)((in_shared(tile.at) + first) >> 4 & 0x3fff) | (u64)(Across ? panel / 16 : 1) << 16 | (u64)64 << 32 | (u64)1 << 62;
+        return described_tile<128>(in_shared(tile.at) + first, Across ? panel : 16, 1024);
     }
     GS_INLINE void multiply_add(u64 a, u64 b) {
         float(&c)[columns / 2] = sums;
