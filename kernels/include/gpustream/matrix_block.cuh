@@ -220,11 +220,12 @@ GS_GROUP_SUMS_OF_(bfloat16, "bf16")
 #endif
 
 // If wgmma can read the tiles. A line has as many bytes as it exchanges pieces in.
-constexpr bool is_panel(int width) { return width == 16 || width == 32 || width == 64; }
+template <int Width>
+constexpr bool is_panel = Width == 16 || Width == 32 || Width == 64;
 #if defined(GS_TENSOR_COPIES)
 template <class T, int RowsOfWarp, int Down, int Across, int WidthOfA, int WidthOfB>
 constexpr bool by_groups =
-    sizeof(T) == 2 && RowsOfWarp == 16 && Down % 4 == 0 && Across == 1 && is_panel(WidthOfA) && is_panel(WidthOfB);
+    sizeof(T) == 2 && RowsOfWarp == 16 && Down % 4 == 0 && Across == 1 && is_panel<WidthOfA> && is_panel<WidthOfB>;
 #else
 template <class T, int RowsOfWarp, int Down, int Across, int WidthOfA, int WidthOfB>
 constexpr bool by_groups = false;
