@@ -10,7 +10,7 @@ struct Lines {
     size_t leading, stride;
 };
 
-/// One of the products of a group, with the addresses of its matrices. `bias` may be 0. Its tiles begin at number `first`.
+/// One product of a group, with the addresses of its matrices. `bias` is 0 if there is none. `first` is the number of its first tile.
 struct Part {
     size_t a, b, c, bias;
     Lines of_a, of_b, of_c;

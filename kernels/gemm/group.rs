@@ -1,7 +1,7 @@
 //! Many small products in one launch.
 //!
-//! A launch of a kernel has a fixed number of parameters, but a group has any number of matrices. So the kernel gets their addresses
-//! inside of one parameter, and we name the memory beside it, as a call of a foreign library does.
+//! A kernel has a fixed number of parameters, and a group any number of matrices. So one parameter has all addresses, and we name the
+//! memory as for a call of a foreign library.
 
 use std::ffi::c_void;
 use std::ptr::from_ref;

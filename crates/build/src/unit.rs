@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::contract::{self, LineKind};
 use crate::diagnostic::{Error, Result, SourceFile, quoted};
 use crate::headers::{self, Closure, Header};
 use crate::parse::{self, Script};
@@ -104,8 +105,23 @@ impl Unit {
 
     /// Returns true if the file or one of your headers has kernels, perhaps made by macros.
     pub(crate) fn mentions_kernels(&self) -> bool {
-        let own = self.headers.iter().filter(|header| header.path.is_some()).map(|header| &header.text);
-        own.chain([&self.source.text]).any(|text| text.contains("__global__"))
+        self.own_texts().any(|text| text.contains("__global__"))
+    }
+
+    /// Returns true if a comment in the file or in one of your headers has a line of a contract.
+    pub(crate) fn has_contracts(&self) -> bool {
+        let is_contract = |line: &str| {
+            let comment = line.trim_start().strip_prefix(['/', '*']);
+            let words = comment.map(|comment| comment.trim_start_matches(['/', '*', '!']));
+            words.and_then(contract::line_kind).is_some_and(|(kind, _)| kind != LineKind::Misspelt)
+        };
+        self.own_texts().any(|text| text.lines().any(is_contract))
+    }
+
+    /// Returns the texts of the file and of your headers.
+    fn own_texts(&self) -> impl Iterator<Item = &str> {
+        let headers = self.headers.iter().filter(|header| header.path.is_some());
+        headers.map(|header| &*header.text).chain([&*self.source.text])
     }
 
     /// Returns the same file as a preprocessor leaves it.

@@ -8,7 +8,7 @@ use gpustream_build::{Backend, Built, KernelReport, Kernels, Threads};
 use gpustream_timeline_view::text::{Bytes, Table};
 use serde_json::json;
 
-use crate::progress;
+use crate::{progress, target};
 
 /// Compile kernels and show registers, spills, scratch, shared memory, size and time of each
 #[derive(clap::Args)]
@@ -52,13 +52,7 @@ pub(crate) fn run(args: &Args, project: &Path) -> anyhow::Result<()> {
         kernels = kernels.include(folder);
     }
     for arch in &args.arch {
-        let (backend, with_arch) = if arch.starts_with("sm_") {
-            (Backend::Cuda, kernels.cuda_arch(arch))
-        } else if arch.starts_with("gfx") {
-            (Backend::Hip, kernels.hip_arch(arch))
-        } else {
-            (Backend::Cpu, kernels.cpu_level(arch))
-        };
+        let (backend, with_arch) = target::add(kernels, arch);
         if !backends.contains(&backend) {
             bail!(
                 "{arch} is a target of the {backend} backend, which was not asked for: add it to --backend"

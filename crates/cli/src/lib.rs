@@ -7,6 +7,7 @@ mod build_kernels;
 mod doctor;
 mod port_report;
 mod progress;
+mod target;
 mod timeline;
 
 use std::path::Path;

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use gpustream_build::{Backend, Error, Kernels};
 use gpustream_timeline_view::text::Table;
 
-use crate::progress;
+use crate::{progress, target};
 
 /// Show which kernel files of a folder can be used as they are, and what stops the others
 #[derive(clap::Args)]
@@ -140,10 +140,7 @@ fn outcome(path: &Path, out: &Path, backends: &[Backend], args: &Args) -> Outcom
         let kernels =
             Kernels::new().file(path).out_dir(out).jobs(1).environment_overrides(false).allow_stacks();
         let kernels = args.includes.iter().fold(kernels, Kernels::include);
-        args.arch.iter().fold(kernels, |kernels, arch| match arch {
-            cuda if cuda.starts_with("sm_") => kernels.cuda_arch(cuda),
-            hip => kernels.hip_arch(hip),
-        })
+        args.arch.iter().fold(kernels, |kernels, arch| target::add(kernels, arch).1)
     };
     let (mut stopped, mut bound, mut compiled) = (None, Bound::No, Vec::new());
     let mut note = |error: Error| {

@@ -12,10 +12,11 @@ mod gemm;
 mod library;
 mod lt;
 mod product;
+mod rotation;
 mod routines;
 mod typed;
 
-use gpustream::{AsView as _, Buffer, Device, Result, Stream, View};
+use gpustream::{Buffer, Device, Result, Stream, View};
 
 use crate::matrix::{MatrixView, MatrixViewMut};
 use crate::number::{Number, Scalar};
@@ -24,6 +25,7 @@ use crate::vector::{VectorView, VectorViewMut};
 pub use epilogue::{Activation, Finished};
 pub use field::Field;
 pub use product::Product;
+pub use rotation::Rotation;
 
 use cpu_routines::Reduction;
 use epilogue::Epilogue;
@@ -370,45 +372,6 @@ pub trait Blas {
         alpha: impl Into<Scalar<'a, T>>,
         x: impl Into<VectorViewMut<'a, T>>,
     ) -> Result<()>;
-}
-
-/// A Givens rotation on the device, made by [`Blas::rotg`]. [`Blas::rot`] takes its cosine and sine.
-#[derive(Debug)]
-pub struct Rotation<T: Field> {
-    pub(crate) cosine: Buffer<T::Real>,
-    /// r, z and the sine.
-    pub(crate) others: Buffer<T>,
-}
-
-impl<T: Field> Rotation<T> {
-    /// Returns the cosine.
-    pub fn cosine(&self) -> Scalar<'_, T::Real> {
-        Scalar::Device(self.cosine.view())
-    }
-
-    /// Returns the sine.
-    pub fn sine(&self) -> Scalar<'_, T> {
-        Scalar::Device(self.other(2))
-    }
-
-    /// Returns r: the length of the vector. A real one has the sign of the longer coordinate, and a complex one the direction of
-    /// the first coordinate that is not 0.
-    pub fn r(&self) -> View<'_, T> {
-        self.other(0)
-    }
-
-    fn other(&self, at: usize) -> View<'_, T> {
-        let all = self.others.view();
-        all.slice(at..=at).unwrap_or(all)
-    }
-}
-
-impl<T: Field<Real = T>> Rotation<T> {
-    /// Returns z, one number that is enough to make a real rotation again: the sine if the first coordinate was the longer one,
-    /// otherwise the reciprocal of the cosine, or 1 if that is 0.
-    pub fn z(&self) -> View<'_, T> {
-        self.other(1)
-    }
 }
 
 /// One half of a square matrix, with the diagonal.

@@ -9,10 +9,10 @@ mod ndarray;
 
 use std::borrow::Cow;
 
-use gpustream::{ErrorKind, Plain, Result, Stream, View};
+use gpustream::{ErrorKind, Plain, Result, Stream};
 
 use crate::call::refusal;
-use crate::matrix::{Matrix, MatrixView, Order};
+use crate::matrix::{Matrix, MatrixView, Order, Place};
 
 /// Matrices in host memory that can be [uploaded](HostMatrices::upload_matrix): `ndarray`'s arrays and views of two dimensions,
 /// `nalgebra`'s contiguous matrices, and `faer`'s matrices and views.
@@ -75,14 +75,9 @@ impl HostMatrices for Stream {
             );
             return Err(refusal(ErrorKind::InvalidArgument, "download_matrix", text));
         }
-        let (rows, columns, order, leading) =
-            (matrix.rows(), matrix.columns(), matrix.order(), matrix.leading());
-        let (lines, width) = match order {
-            Order::RowMajor => (rows, columns),
-            Order::ColumnMajor => (columns, rows),
-        };
-        let memory: View<'_, M::Element> = matrix.memory();
-        let mut elements = self.download(&memory)?;
+        let Place { rows, columns, order, leading, .. } = matrix.place();
+        let (lines, width) = matrix.place().lines();
+        let mut elements = self.download(&matrix.memory())?;
         if leading != width {
             for line in 1..lines {
                 elements.copy_within(line * leading..line * leading + width, line * width);

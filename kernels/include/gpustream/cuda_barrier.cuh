@@ -96,7 +96,7 @@ private:
 #endif
 };
 
-// A number of bytes, in which both addresses of a copy are aligned.
+// A number of bytes. Both addresses of a copy are aligned to `Alignment`.
 template <size_t Alignment>
 struct aligned_size_t {
     static constexpr size_t align = Alignment;
@@ -107,7 +107,7 @@ struct aligned_size_t {
 
 namespace gs_detail {
 
-// Copies `bytes` bytes by `threads` threads, of which this one is number `rank`, in pieces as large as addresses and size allow.
+// Copies `bytes` bytes. There are `threads` threads, and this one has number `rank`. The pieces are as large as addresses and size allow.
 template <size_t size>
 GS_INLINE void copy_pieces(void* to, const void* from, size_t bytes, size_t rank, size_t threads) {
     struct alignas(size) Piece {

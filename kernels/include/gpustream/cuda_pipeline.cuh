@@ -1,7 +1,7 @@
 // `cuda::pipeline` for other compilers than nvcc: what `<cuda/pipeline>` includes there.
 //
 // A pipeline of one thread orders its own copies. Those are done at once here, so it has nothing to wait for. A pipeline of a block has
-// two barriers for each stage: one for those that fill it, and one for those that use it.
+// two barriers for each stage: the threads that fill it arrive at one, and the threads that use it at the other.
 #ifndef GPUSTREAM_CUDA_PIPELINE_CUH
 #define GPUSTREAM_CUDA_PIPELINE_CUH
 

@@ -84,9 +84,9 @@ pub(super) fn write_source(unit: &Unit, common: &Common, name: &str, before: &st
 /// Runs a preprocessor and returns what it prints. `command` adds options to it. Some headers break on comments, because they
 /// paste words to what an argument begins with. So if it fails, and the file has no contracts, we run it without comments.
 pub(super) fn execute(unit: &Unit, command: impl Fn(&[&str]) -> Command) -> Result<Vec<u8>> {
-    let has_contracts = unit.source.text.contains("requires:");
-    run(command(&KEPT))
-        .or_else(|error| if has_contracts { Err(error) } else { run(command(&KEPT[..1])).map_err(|_| error) })
+    run(command(&KEPT)).or_else(|error| {
+        if unit.has_contracts() { Err(error) } else { run(command(&KEPT[..1])).map_err(|_| error) }
+    })
 }
 
 fn run(mut command: Command) -> Result<Vec<u8>> {

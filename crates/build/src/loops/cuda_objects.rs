@@ -5,8 +5,8 @@
 //! at. Then `bar.arrive_and_wait()` is `__syncthreads()`. The rest of the rewrite then proves that all threads come there;
 //! otherwise they run on stacks, where the barrier counts.
 //!
-//! A copy is done when its call returns. So a pipeline of one thread has nothing to wait for. In a pipeline of a block, all
-//! threads fill a stage before one of them uses it, and all have used it before one of them fills it again.
+//! A copy is done when its call returns. So a pipeline of one thread has nothing to wait for. A pipeline of a block
+//! becomes two barriers: no thread uses a stage before all have filled it, or fills it again before all have used it.
 //!
 //! The lanes of a warp wait for each other before they load or store a matrix, and after a store.
 

@@ -371,7 +371,7 @@ impl<'a> Host<'a> {
                 let values = field("arguments").map(named).unwrap_or_default();
                 let values: Vec<_> = values.into_iter().map(|value| self.type_of(value, within)).collect();
                 let name = last_name(&path);
-                // What is no function is a type, of which this makes a value.
+                // If there is no such function, it is a type, and the call makes a value of it.
                 let is_type = !self.dependent.has_function(name) && field("function") == Some(called);
                 let ty =
                     || if given.is_empty() { path.clone() } else { format!("{path}<{}>", given.join(", ")) };

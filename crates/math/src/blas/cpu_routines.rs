@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use gpustream::{Arg, AsView as _, Buffer, Part, Plain, Result, Stream, View};
+use num_complex::Complex;
 use smallvec::{SmallVec, smallvec};
 
 use super::cpu::{Factor, Operand, multiply_tile};
@@ -544,19 +545,17 @@ fn real_rotation(a: f64, b: f64) -> [[f64; 2]; 4] {
 }
 
 /// As [`real_rotation`]. The cosine is real, and r has the direction of `a`. There is no z.
-fn complex_rotation([a, a_imaginary]: [f64; 2], [b, b_imaginary]: [f64; 2]) -> [[f64; 2]; 4] {
-    let (long, other) = (a.hypot(a_imaginary), b.hypot(b_imaginary));
-    let length = long.hypot(other);
-    if other == 0.0 {
-        return [[a, a_imaginary], [0.0; 2], [0.0; 2], [1.0, 0.0]];
-    }
-    if long == 0.0 {
-        return [[b, b_imaginary], [0.0; 2], [1.0, 0.0], [0.0; 2]];
-    }
-    let (direction, opposite) = ([a / long, a_imaginary / long], [b / length, -b_imaginary / length]);
-    let sine = [
-        direction[0] * opposite[0] - direction[1] * opposite[1],
-        direction[0] * opposite[1] + direction[1] * opposite[0],
-    ];
-    [direction.map(|part| part * length), [0.0; 2], sine, [long / length, 0.0]]
+fn complex_rotation(a: [f64; 2], b: [f64; 2]) -> [[f64; 2]; 4] {
+    let [a, b] = [a, b].map(|[real, imaginary]| Complex::new(real, imaginary));
+    let (long, other) = (a.norm(), b.norm());
+    let (zero, one) = (Complex::ZERO, Complex::ONE);
+    let numbers = if other == 0.0 {
+        [a, zero, zero, one]
+    } else if long == 0.0 {
+        [b, zero, one, zero]
+    } else {
+        let (direction, length) = (a / long, long.hypot(other));
+        [direction * length, zero, direction * (b.conj() / length), Complex::from(long / length)]
+    };
+    numbers.map(|number| [number.re, number.im])
 }
