@@ -175,50 +175,6 @@ private:
 /// Shared memory: `memory`, on a boundary of 16 bytes.
 /// Signature: void gs::BlockProduct::for_each_piece(Sum* memory, visit)
 
-#if defined(GS_TENSOR_COPIES)
-// One wgmma for 64 rows and `Pieces * 16` columns. Its sums lie as those of mma.sync do, in one piece after another.
-template <class T, bool AcrossA, bool AcrossB, int Pieces>
-struct GroupSums;
-#define GS_PIECE_(i) "+f"(c[i].at[0]), "+f"(c[i].at[1]), "+f"(c[i].at[2]), "+f"(c[i].at[3]), \
-    "+f"(c[i].at[4]), "+f"(c[i].at[5]), "+f"(c[i].at[6]), "+f"(c[i].at[7])
-#define GS_PIECES_1_ GS_PIECE_(0)
-#define GS_PIECES_2_ GS_PIECES_1_, GS_PIECE_(1)
-#define GS_PIECES_4_ GS_PIECES_2_, GS_PIECE_(2), GS_PIECE_(3)
-#define GS_PIECES_8_ GS_PIECES_4_, GS_PIECE_(4), GS_PIECE_(5), GS_PIECE_(6), GS_PIECE_(7)
-#define GS_NAMES_1_ "%0, %1, %2, %3, %4, %5, %6, %7"
-#define GS_NAMES_2_ GS_NAMES_1_ ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define GS_NAMES_4_ GS_NAMES_2_ ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define GS_NAMES_8_ GS_NAMES_4_ ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
-    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define GS_GROUP_SUMS_(T, type, pieces, columns, a_at, b_at, a_across, b_across) \
-    template <bool AcrossA, bool AcrossB> \
-    struct GroupSums<T, AcrossA, AcrossB, pieces> { \
-        static GS_INLINE void add(MatrixC<T>* c, u64 a, u64 b) { \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" GS_NAMES_##pieces##_ "}, " \
-                         a_at ", " b_at ", 1, 1, 1, " a_across ", " b_across ";" \
-                         : GS_PIECES_##pieces##_ : "l"(a), "l"(b), "n"((int)AcrossA), "n"((int)AcrossB)); \
-        } \
-    };
-#define GS_GROUP_SUMS_OF_(T, type) \
-    GS_GROUP_SUMS_(T, type, 1, "16", "%8", "%9", "%10", "%11") \
-    GS_GROUP_SUMS_(T, type, 2, "32", "%16", "%17", "%18", "%19") \
-    GS_GROUP_SUMS_(T, type, 4, "64", "%32", "%33", "%34", "%35") \
-    GS_GROUP_SUMS_(T, type, 8, "128", "%64", "%65", "%66", "%67")
-GS_GROUP_SUMS_OF_(half, "f16")
-GS_GROUP_SUMS_OF_(bfloat16, "bf16")
-#undef GS_GROUP_SUMS_OF_
-#undef GS_GROUP_SUMS_
-#undef GS_NAMES_8_
-#undef GS_NAMES_4_
-#undef GS_NAMES_2_
-#undef GS_NAMES_1_
-#undef GS_PIECES_8_
-#undef GS_PIECES_4_
-#undef GS_PIECES_2_
-#undef GS_PIECES_1_
-#undef GS_PIECE_
-#endif
-
 // If wgmma can read the tiles. A line has as many bytes as it exchanges pieces in.
 template <int Width>
 constexpr bool is_panel = Width == 16 || Width == 32 || Width == 64;

@@ -50,6 +50,58 @@ GS_INLINE u64 described_tile(u32 first, u32 panel, u32 eight_lines) {
     return (u64)(first >> 4 & 0x3fff) | (u64)(panel / 16) << 16 | (u64)(eight_lines / 16) << 32 | mode << 62;
 }
 
+// PTX ISA, "wgmma.mma_async": one operation for 64 rows and `Pieces * 16` columns. It takes the sums, the descriptions of both tiles, and
+// if the depth runs across their lines. The sums lie as those of mma.sync do, in one piece after another.
+template <class T, bool AcrossA, bool AcrossB, int Pieces>
+struct GroupSums;
+#define GS_PIECE_(i) "+f"(c[i].at[0]), "+f"(c[i].at[1]), "+f"(c[i].at[2]), "+f"(c[i].at[3]), \
+    "+f"(c[i].at[4]), "+f"(c[i].at[5]), "+f"(c[i].at[6]), "+f"(c[i].at[7])
+#define GS_PIECES_1_ GS_PIECE_(0)
+#define GS_PIECES_2_ GS_PIECES_1_, GS_PIECE_(1)
+#define GS_PIECES_4_ GS_PIECES_2_, GS_PIECE_(2), GS_PIECE_(3)
+#define GS_PIECES_8_ GS_PIECES_4_, GS_PIECE_(4), GS_PIECE_(5), GS_PIECE_(6), GS_PIECE_(7)
+#define GS_PIECES_16_ GS_PIECES_8_, GS_PIECE_(8), GS_PIECE_(9), GS_PIECE_(10), GS_PIECE_(11), GS_PIECE_(12), GS_PIECE_(13), \
+    GS_PIECE_(14), GS_PIECE_(15)
+#define GS_NAMES_1_ "%0, %1, %2, %3, %4, %5, %6, %7"
+#define GS_NAMES_2_ GS_NAMES_1_ ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define GS_NAMES_4_ GS_NAMES_2_ ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define GS_NAMES_8_ GS_NAMES_4_ ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define GS_NAMES_16_ GS_NAMES_8_ ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+    ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define GS_GROUP_SUMS_(T, type, pieces, columns, a_at, b_at, a_across, b_across) \
+    template <bool AcrossA, bool AcrossB> \
+    struct GroupSums<T, AcrossA, AcrossB, pieces> { \
+        static GS_INLINE void add(MatrixC<T>* c, u64 a, u64 b) { \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" GS_NAMES_##pieces##_ "}, " \
+                         a_at ", " b_at ", 1, 1, 1, " a_across ", " b_across ";" \
+                         : GS_PIECES_##pieces##_ : "l"(a), "l"(b), "n"((int)AcrossA), "n"((int)AcrossB)); \
+        } \
+    };
+#define GS_GROUP_SUMS_OF_(T, type) \
+    GS_GROUP_SUMS_(T, type, 1, "16", "%8", "%9", "%10", "%11") \
+    GS_GROUP_SUMS_(T, type, 2, "32", "%16", "%17", "%18", "%19") \
+    GS_GROUP_SUMS_(T, type, 4, "64", "%32", "%33", "%34", "%35") \
+    GS_GROUP_SUMS_(T, type, 8, "128", "%64", "%65", "%66", "%67") \
+    GS_GROUP_SUMS_(T, type, 16, "256", "%128", "%129", "%130", "%131")
+GS_GROUP_SUMS_OF_(half, "f16")
+GS_GROUP_SUMS_OF_(bfloat16, "bf16")
+#undef GS_GROUP_SUMS_OF_
+#undef GS_GROUP_SUMS_
+#undef GS_NAMES_16_
+#undef GS_NAMES_8_
+#undef GS_NAMES_4_
+#undef GS_NAMES_2_
+#undef GS_NAMES_1_
+#undef GS_PIECES_16_
+#undef GS_PIECES_8_
+#undef GS_PIECES_4_
+#undef GS_PIECES_2_
+#undef GS_PIECES_1_
+#undef GS_PIECE_
+
 /// Waits until at most the `Count` newest calls of `multiply_add` of this group are under way.
 /// Threads: all of the group.
 /// Signature: void gs::wait_for_products<Count>()
@@ -91,24 +143,6 @@ GS_INLINE void take_registers() {
 /// Threads: the first `threads` of the block.
 /// Signature: void gs::GroupProduct::for_each_piece(visit)
 
-#define GS_SUMS_8_(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
-#define GS_SUMS_32_(i) GS_SUMS_8_(i), GS_SUMS_8_(i + 8), GS_SUMS_8_(i + 16), GS_SUMS_8_(i + 24)
-// PTX ISA, "wgmma.mma_async": the sums, the descriptions of both tiles, and if the depth runs across their lines.
-#define GS_WGMMA_(type) asm volatile( \
-    "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127" \
-    "}, %128, %129, 1, 1, 1, %130, %131;" \
-    : GS_SUMS_32_(0), GS_SUMS_32_(32), GS_SUMS_32_(64), GS_SUMS_32_(96) \
-    : "l"(a), "l"(b), "n"((int)AByColumns), "n"((int)!BByColumns))
-
-
 template <class T, int Rows, int Depth, bool AByColumns = false, bool BByColumns = false>
 struct GroupProduct {
     static constexpr int rows = Rows, columns = 256, depth = Depth, groups = Rows / 64, threads = groups * 128;
@@ -120,11 +154,11 @@ struct GroupProduct {
         float at[size];
     };
     // As in the fragments of mma.sync: lanes share rows in fours, and 8 columns are 4 sums.
-    float sums[columns / 2];
+    MatrixC<T> sums[columns / 16];
 
     GS_INLINE GroupProduct() {
         GS_UNROLL
-        for (int e = 0; e < columns / 2; ++e) sums[e] = 0;
+        for (int i = 0; i < columns / 16; ++i) sums[i].fill(0);
     }
 
     GS_INLINE void multiply_add(const TileA& a, const TileB& b) {
@@ -132,7 +166,8 @@ struct GroupProduct {
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         GS_UNROLL
         for (int k = 0; k < Depth; k += 16) {
-            multiply_add(describe<TileA, AByColumns>(a, row, k), describe<TileB, !BByColumns>(b, 0, k));
+            GroupSums<T, AByColumns, !BByColumns, columns / 16>::add(sums, describe<TileA, AByColumns>(a, row, k),
+                                                                     describe<TileB, !BByColumns>(b, 0, k));
         }
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     }
@@ -145,7 +180,7 @@ struct GroupProduct {
         const int row = (int)warp_in_block() * 16 + (int)lane() / 4, own = (int)lane() % 4 * 8;
         float rest[columns / 2];
         GS_UNROLL
-        for (int e = 0; e < columns / 2; ++e) rest[e] = sums[e];
+        for (int e = 0; e < columns / 2; ++e) rest[e] = sums[e / 8].at[e % 8];
 #pragma unroll 1
         for (int first = 0; first < columns; first += at_once) {
             GS_UNROLL
@@ -183,12 +218,6 @@ private:
         const u32 first = Across ? line / 64 * panel + deep * 128 : line * 128 + deep / 64 * panel + deep % 64 * 2;
         return described_tile<128>(in_shared(tile.at) + first, Across ? panel : 16, 1024);
     }
-    GS_INLINE void multiply_add(u64 a, u64 b) {
-        float(&c)[columns / 2] = sums;
-        multiply_add(c, a, b, (const T*)nullptr);
-    }
-    static GS_INLINE void multiply_add(float (&c)[columns / 2], u64 a, u64 b, const half*) { GS_WGMMA_("f16"); }
-    static GS_INLINE void multiply_add(float (&c)[columns / 2], u64 a, u64 b, const bfloat16*) { GS_WGMMA_("bf16"); }
 
     // Transposes a matrix of four by four whose columns four lanes have.
     static GS_INLINE void transpose_in_lanes(float (&x)[4]) {
@@ -208,10 +237,6 @@ private:
         }
     }
 };
-
-#undef GS_WGMMA_
-#undef GS_SUMS_32_
-#undef GS_SUMS_8_
 
 }  // namespace gs
 #endif
