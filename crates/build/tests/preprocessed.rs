@@ -243,6 +243,22 @@ fn a_preprocessors_error_is_the_one_that_is_shown() {
     assert!(error.contains("no TWICE here") && !error.contains("cannot be read"), "{error}");
 }
 
+/// A header may break on comments, and then a file is read without them. But a contract is a comment, which must not get lost.
+#[test]
+fn contracts_are_never_left_out_with_the_comments() {
+    let text = |contract: &str| {
+        format!(
+            "#define PASTE(a, b) a##b\n#define CALL(x) PASTE(pa, x)\nstatic int CALL(/* pasted */ ck);\n\
+             #define KERNEL(NAME) __global__ void NAME(float* x, const float* bias) {{ *x = bias ? *bias : 1; }}\n\
+             {contract}\nKERNEL(add)\n"
+        )
+    };
+    assert_eq!(launchers(&bindings(&text("// no contract"), &[])), ["add"]);
+    let dir = tempfile::tempdir().unwrap();
+    let error = build(dir.path(), &text("/// optional: bias"), cpu).unwrap_err().to_string();
+    assert!(error.contains("pasting"), "{error}");
+}
+
 /// nvcc reads the host code and instantiates what it launches, even if we cannot follow that.
 #[test]
 fn nvcc_instantiates_kernels_found_by_name() {
