@@ -158,6 +158,19 @@ void host(float* a, double* b, void* c) {
 
 /// In the style of programs with namespaces: names mean what they mean at the launch, templates are arguments of templates,
 /// and values are made where they are passed.
+/// Overloads of one name may call each other in very many ways. This test would not end if we followed them all.
+#[test]
+fn overloads_that_call_each_other_are_followed_once() {
+    let overloads =
+        (0..30).map(|i| format!("template <class T> void run(T* x, One<{i}>) {{ run(x, next({i})); }}\n"));
+    let text = format!(
+        "template <class T> __global__ void scale(T* x, T by) {{ *x *= by; }}\ntemplate <int> struct One {{}};\n{}\
+         template <class T> void run(T* x) {{ scale<T><<<1, 1>>>(x, T(2)); }}\nvoid both(float* x) {{ run(x); }}\n",
+        overloads.collect::<String>()
+    );
+    assert_eq!(instances(&bindings(&text, &[])), ["scale<float>"]);
+}
+
 #[test]
 fn launches_in_namespaces_instantiate_templates() {
     let text = "\

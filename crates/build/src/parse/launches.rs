@@ -14,7 +14,9 @@
 //! We follow that as text: constants and type aliases of the function are put in, deduced types come from the declarations
 //! of the values, and for a template of the host we look at all of its calls. What we cannot follow asks for nothing.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use tree_sitter::Node;
 
@@ -191,6 +193,7 @@ struct Function<'a> {
 
 /// A call or an explicit instantiation of a host template.
 struct Call<'a> {
+    node: Node<'a>,
     path: String,
     given: Vec<String>,
     values: Vec<Node<'a>>,
@@ -210,13 +213,18 @@ struct Host<'a> {
     calls: HashMap<String, Vec<Call<'a>>>,
     /// What the types of functions' results depend on.
     dependent: DependentTypes,
+    /// The instances that we found, for a function's index and the depth at which we looked.
+    known: RefCell<HashMap<(usize, usize), Rc<Instances>>>,
 }
+
+/// What each parameter of a template stands for, as far as we know, in each of its instances.
+type Instances = Vec<Vec<Option<String>>>;
 
 impl<'a> Host<'a> {
     fn read(source: &'a SourceFile, root: Node<'a>) -> Self {
-        let (functions, places, outside, calls) = Default::default();
+        let (functions, places, outside, calls, known) = Default::default();
         let dependent = DependentTypes::read(source, root);
-        let mut host = Self { source, functions, places, outside, calls, dependent };
+        let mut host = Self { source, functions, places, outside, calls, dependent, known };
         visit(root, &mut |node| {
             match node.kind() {
                 "function_definition" => {
@@ -252,7 +260,7 @@ impl<'a> Host<'a> {
             {
                 let values = node.child_by_field_name("arguments").map(named).unwrap_or_default();
                 let name = last_name(&path).to_owned();
-                let call = Call { path, given, values, within: host.around(node) };
+                let call = Call { node, path, given, values, within: host.around(node) };
                 host.calls.entry(name).or_default().push(call);
             }
         }
@@ -422,34 +430,50 @@ impl<'a> Host<'a> {
                 own.or_else(|| self.outside.names.get(word))?.clone()
             });
         }
-        let template = own.filter(|function| function.template.iter().any(|name| launch.mentions(name)));
-        let Some(function) = template else {
+        let depends = |function: &&Function<'a>| function.template.iter().any(|name| launch.mentions(name));
+        let (Some(index), Some(function)) = (within, own.filter(depends)) else {
             all.push(launch);
             return;
         };
-        for Call { path, given, values, within } in self.calls.get(&function.name).into_iter().flatten() {
-            let (path, given, within) = (path.clone(), given.clone(), *within);
-            let values: Vec<_> = values.iter().map(|value| self.type_of(*value, within)).collect();
-            let mut calls = Vec::new();
-            let call = Launch { node: launch.node, path, given, values };
-            self.ground(&call, within, depth + 1, &mut calls);
-            for call in calls {
-                let known: HashMap<&str, String> = function
-                    .template
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(at, name)| {
-                        let given = call.given.get(at).cloned();
-                        let given = given.or_else(|| deduced(name, &function.signature, &call.values));
-                        Some((name.as_str(), given?))
-                    })
-                    .collect();
-                let one = launch.with(|word| known.get(word).cloned());
-                if all.len() < MAX_INSTANCES {
-                    all.push(one);
+        for known in &*self.instances(index, depth) {
+            let word = |word: &str| known[function.template.iter().position(|name| name == word)?].clone();
+            if all.len() < MAX_INSTANCES {
+                all.push(launch.with(word));
+            }
+        }
+    }
+
+    /// Returns the instances of the host template with an index.
+    fn instances(&self, index: usize, depth: usize) -> Rc<Instances> {
+        // Templates of one name may call each other in many ways, so we must not follow each way on its own.
+        if let Some(known) = self.known.borrow().get(&(index, depth)) {
+            return known.clone();
+        }
+        let function = &self.functions[index];
+        let mut all = Instances::new();
+        for call in self.calls.get(&function.name).into_iter().flatten() {
+            let values = call.values.iter().map(|value| self.type_of(*value, call.within)).collect();
+            let (path, given) = (call.path.clone(), call.given.clone());
+            let mut grounded = Vec::new();
+            self.ground(
+                &Launch { node: call.node, path, given, values },
+                call.within,
+                depth + 1,
+                &mut grounded,
+            );
+            for call in grounded {
+                let argument = |(at, name): (usize, &String)| {
+                    call.given.get(at).cloned().or_else(|| deduced(name, &function.signature, &call.values))
+                };
+                let instance = function.template.iter().enumerate().map(argument).collect();
+                if all.len() < MAX_INSTANCES && !all.contains(&instance) {
+                    all.push(instance);
                 }
             }
         }
+        let all = Rc::new(all);
+        self.known.borrow_mut().insert((index, depth), all.clone());
+        all
     }
 }
 
