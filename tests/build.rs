@@ -13,6 +13,7 @@ fn main() {
                 "faults",
                 "foreign",
                 "foreign_matrices",
+                "foreign_random",
                 "globals",
                 "grid_stride",
                 "group_products",

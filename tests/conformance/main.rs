@@ -33,6 +33,7 @@ mod faults;
 mod flags;
 mod foreign;
 mod foreign_matrices;
+mod foreign_random;
 mod globals;
 mod graphs;
 mod graphs_alloc;

@@ -72,6 +72,11 @@ pub mod foreign_matrices {
     gpustream::include_kernels!("foreign_matrices");
 }
 
+/// Kernels with `<curand_kernel.h>`, in `kernels/foreign_random.cu`.
+pub mod foreign_random {
+    gpustream::include_kernels!("foreign_random");
+}
+
 /// Kernels in the style of existing CUDA and HIP code.
 pub mod idioms {
     gpustream::include_kernels!("idioms");

@@ -426,7 +426,9 @@ fn kernels_compile_for_cuda_without_what_their_host_code_needs() {
     // A library that is not installed, a member that CUDA 13 no longer has, and a type that comes with the library.
     let text = "\
 #include <cublas_v2.h>
+#include <cuda_profiler_api.h>
 #include <nccl.h>
+#include <nvtx3/nvToolsExtCudaRt.h>
 template <void (*act)(float&), class T> __global__ void each(T* x) { float v = x[0]; act(v); x[0] = v; }
 __device__ void twice(float& v) { v *= 2; }
 __device__ void half_of(float& v) { v /= 2; }
@@ -441,6 +443,7 @@ int clock_rate(cublasHandle_t blas) {
 void run(__nv_bfloat16* x, float* y) {
     each<twice><<<1, 1>>>(x);
     each<half_of><<<1, 1>>>(y);
+    nvtxRangePush(\"both\");
     missing_function(handle, x);
 }
 ";

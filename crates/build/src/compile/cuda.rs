@@ -47,10 +47,10 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
 
     // nvcc passes its arguments to a shell, in quotes that still let it interpret some characters. So we run
     // it in the output folder and only use names relative to it, whatever the folder itself is called.
-    let command = |more: Option<String>| {
+    let command = |more: Option<[String; 2]>| {
         let mut command = Command::new(&nvcc.path);
         command.current_dir(&common.out_dir).args(&flags).arg("--keep-dir").arg(format!("{name}.cuda"));
-        command.args(more).arg(&source).arg("-o").arg(format!("{name}.fatbin"));
+        command.args(more.into_iter().flatten()).arg(&source).arg("-o").arg(format!("{name}.fatbin"));
         command
     };
     let complete = numbers.iter().all(|n| cubin(&keep, n).is_some());
@@ -97,10 +97,12 @@ pub(super) fn newest(archs: &[String]) -> Option<&str> {
     numbers(archs).ok()?.into_iter().max_by_key(|number| sort_key(number))
 }
 
-/// Returns the option with which host code may include libraries that are not installed.
-fn host_libraries(common: &Common) -> String {
+/// Returns the options with which host code may include libraries that are not installed.
+fn host_libraries(common: &Common) -> [String; 2] {
     let folder = common.includes.first().map(|ours| ours.join(vendor::HOST_OF_CUDA)).unwrap_or_default();
-    format!("-I{}", folder.strip_prefix(&common.out_dir).unwrap_or(&folder).display())
+    let folder = folder.strip_prefix(&common.out_dir).unwrap_or(&folder).display();
+    // CUB calls NVTX if it finds the header, and what we have has no functions.
+    [format!("-I{folder}"), "-DCCCL_DISABLE_NVTX".to_owned()]
 }
 
 /// Returns the file as the preprocessor leaves it for a target.
@@ -112,7 +114,7 @@ pub(super) fn preprocess(unit: &Unit, nvcc: &Nvcc, number: &str, common: &Common
         let mut command = Command::new(&nvcc.path);
         command.current_dir(&common.out_dir).args(["-std=c++17", "-x=cu", "-E"]);
         command.arg(format!("-gencode=arch=compute_{number},code=sm_{number}"));
-        command.args(&arguments).arg(host_libraries(common));
+        command.args(&arguments).args(host_libraries(common));
         command.arg(format!("-Xcompiler={}", kept.join(","))).arg(&name);
         command
     })

@@ -25,16 +25,17 @@ const CUDA_WORDS: &str = "device_launch_parameters.h vector_types.h vector_funct
 const HIP_WORDS: &str = "hip/hip_vector_types.h hip/hip_common.h hip/hip_ext.h hip/device_functions.h hip/math_functions.h \
      hip/texture_types.h hip/hip_texture_types.h hip/surface_types.h";
 /// Libraries that only host code uses.
-const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvToolsExt.h cudaEGL.h cusparse.h cusolverDn.h cusolverSp.h curand.h \
+const HOST: &str = "cublas_v2.h cublas.h cublasLt.h nvtx3/nvToolsExt.h nvtx3/nvToolsExtCudaRt.h nvToolsExt.h nvToolsExtCudaRt.h cudaEGL.h cusparse.h cusolverDn.h cusolverSp.h curand.h \
     nvrtc.h cuda_gl_interop.h cudaGL.h npp.h nppi.h hipblas/hipblas.h rocblas/rocblas.h hipfft/hipfft.h hip/hiprtc.h \
     hiprtc.h hipsparse/hipsparse.h hipsolver/hipsolver.h hiprand/hiprand.h hipblaslt/hipblaslt.h rocsparse/rocsparse.h \
     rocsolver/rocsolver.h nccl.h rccl/rccl.h cusolver_common.h cufftw.h";
-/// A folder with headers that stand for libraries which are not installed, for kernels without their host code. NVTX is not
-/// among them, because Thrust uses it if its header is there.
+/// A folder with headers that stand for libraries which are not installed, for kernels without their host code.
 pub(crate) const HOST_OF_CUDA: &str = "gpustream/cuda/host";
 const HOST_TYPES: &str = "#include <gpustream/host_types.cuh>";
 /// What cuBLAS includes. Kernels may use these types without a further `#include`.
 const CUBLAS_INCLUDES: &str = "#include <cuComplex.h>\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n";
+/// cuRAND in kernels.
+const RANDOM: &str = "#include <gpustream/curand_kernel.cuh>";
 /// Headers from CUDA's C++ library that kernels may use. One of your folders may have the real ones.
 const CCCL: &str = "cuda/atomic cuda/semaphore cuda/latch";
 /// Headers from CUDA's C++ library that are the standard's under another name.
@@ -97,11 +98,11 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     add(cpu, "cufft.h", &cufft);
     add(cpu, "cufftXt.h", "#include <cufft.h>");
     for name in [CCCL, SHORT_FLOATS].into_iter().flat_map(str::split_whitespace) {
-        let text = format!(
-            "#if __has_include_next(<{name}>)\n#include_next <{name}>\n#else\n#error \"the CPU backend has no <{name}>: leave \
-             `cpu` out of this file's backends, or write the kernel without it where GS_CPU is defined\"\n#endif"
+        let error = format!(
+            "#error \"the CPU backend has no <{name}>: leave `cpu` out of this file's backends, or write the kernel without \
+             it where GS_CPU is defined\""
         );
-        add(cpu, name, &text);
+        add(cpu, name, &unless_installed(name, &error));
     }
     for backend in [cpu, Backend::Hip] {
         for name in STANDARD.split_whitespace() {
@@ -110,6 +111,7 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
             add(backend, &format!("cuda/std/{name}"), &text);
         }
         add(backend, "cuComplex.h", complex);
+        add(backend, "curand_kernel.h", RANDOM);
         add(backend, "mma.h", "#include <gpustream/wmma.cuh>");
         add(
             backend,
@@ -137,12 +139,16 @@ pub(super) fn one_liners() -> Vec<(String, String)> {
     add(Backend::Cuda, "hip/hip_fp16.h", "#include <cuda_fp16.h>");
     add(Backend::Cuda, "hip/hip_bf16.h hip/hip_bfloat16.h", "#include <cuda_bf16.h>");
     add(Backend::Cuda, "hip/hip_cooperative_groups.h", "#include <cooperative_groups.h>");
-    for name in HOST.split_whitespace().filter(|name| !name.contains("nvToolsExt")) {
+    add(Backend::Cuda, "curand_kernel.h", &unless_installed("curand_kernel.h", RANDOM));
+    for name in HOST.split_whitespace().chain(["cuda_profiler_api.h"]) {
         let types = if name.starts_with("cublas") { CUBLAS_INCLUDES } else { "" };
-        let text = format!(
-            "#pragma once\n#if __has_include_next(<{name}>)\n#include_next <{name}>\n#else\n{types}{HOST_TYPES}\n#endif\n"
-        );
-        all.push((format!("{HOST_OF_CUDA}/{name}"), text));
+        let text = unless_installed(name, &format!("{types}{HOST_TYPES}"));
+        all.push((format!("{HOST_OF_CUDA}/{name}"), format!("#pragma once\n{text}\n")));
     }
     all
+}
+
+/// Returns a header's text: the installed header of that name, or else `ours`.
+fn unless_installed(name: &str, ours: &str) -> String {
+    format!("#if __has_include_next(<{name}>)\n#include_next <{name}>\n#else\n{ours}\n#endif")
 }
