@@ -22,9 +22,11 @@ fn kernels_are_found_by_their_names_in_cpp(device: &Device) -> Result<()> {
     kernels.deep(&s, &mut y, 2)?;
     kernels.twice_2(&s, &mut y, 2)?;
     assert_eq!(s.download(&y)?, [12, 18]);
+    kernels.reverse(&s, &Launch::exact([1, 1, 1], [2, 1, 1]).shared(8), &mut y)?;
+    assert_eq!(s.download(&y)?, [18, 12]);
     let mut z = s.zeros::<i64>(2)?;
     kernels.twice_3(&s, &y, &mut z, 2)?;
-    assert_eq!(s.download(&z)?, [24, 36]);
+    assert_eq!(s.download(&z)?, [36, 24]);
     Ok(())
 }
 

@@ -18,6 +18,15 @@ namespace {
 __global__ void hidden(int* x, size_t n) {
     GS_FOR_EACH(i, n) { x[i] *= factor(); }
 }
+
+/// Its array of shared memory belongs to the namespaces.
+/// requires: len(x) == block.x, grid.x == 1, shared == 4 * block.x
+__global__ void reverse(int* x) {
+    extern __shared__ int waiting[];
+    waiting[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = waiting[blockDim.x - 1 - threadIdx.x];
+}
 }  // namespace
 
 namespace detail {

@@ -26,7 +26,8 @@ pub(crate) fn hip_arrays(text: &str) -> impl Iterator<Item = (Range<usize>, &str
     })
 }
 
-/// Adds the names of these arrays in a text, which comes with its root node.
+/// Adds the names of these arrays in a text, which comes with its root node. For an array in a namespace we also add the name
+/// that C++ compilers give it.
 pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, names: &mut BTreeSet<String>) {
     let by_macro = hip_arrays(text).map(|(.., name)| name).filter(|name| is_plain_name(name));
     names.extend(by_macro.map(str::to_owned));
@@ -38,11 +39,27 @@ pub(super) fn dynamic_arrays(text: &str, root: Node<'_>, names: &mut BTreeSet<St
         // `__align__(16)` and garbles what follows.
         visit(node, &mut |node| {
             let name = node.child_by_field_name("declarator").filter(|_| node.kind() == "array_declarator");
-            names.extend(name.map(|name| text[name.byte_range()].to_owned()));
+            if let Some(name) = name {
+                let name = &text[name.byte_range()];
+                names.extend(mangled(text, node, name).into_iter().chain([name.to_owned()]));
+            }
             name.is_none()
         });
         false
     });
+}
+
+/// Returns the symbol of a variable that is declared at a node, if it is in a namespace: in the C++ ABI of Itanium, each name
+/// has its length in front.
+fn mangled(text: &str, node: Node<'_>, name: &str) -> Option<String> {
+    let mut names = vec![name];
+    let around = std::iter::successors(node.parent(), Node::parent);
+    for namespace in around.filter(|node| node.kind() == "namespace_definition") {
+        let name = namespace.child_by_field_name("name").map(|name| &text[name.byte_range()]);
+        names.extend(name.unwrap_or("_GLOBAL__N_1").rsplit("::").map(str::trim));
+    }
+    let parts = names.iter().rev().map(|name| format!("{}{name}", name.len()));
+    (names.len() > 1).then(|| format!("_ZN{}E", parts.collect::<String>()))
 }
 
 fn is_extern_shared(text: &str, node: Node<'_>) -> bool {

@@ -26,9 +26,11 @@ fn dynamic_shared_arrays_are_found() {
 template <typename T> __device__ T* tile() { extern __shared__ __align__(16) unsigned char bytes[]; return (T*)bytes; }
 extern "C" __global__ void a() { extern __shared__ float tile_f[]; __shared__ float fixed[4]; }
 extern "C" __global__ void b() { extern __shared__ float tile_f[]; }
+namespace at::native { namespace { __global__ void c() { extern __shared__ float in_at[]; } } }
 "#,
     );
-    assert_eq!(module.dynamic_shared, ["bytes", "tile_f"]);
+    let in_at = "_ZN2at6native12_GLOBAL__N_15in_atE";
+    assert_eq!(module.dynamic_shared, [in_at, "bytes", "in_at", "tile_f"]);
 }
 
 #[test]
