@@ -27,6 +27,7 @@ extern "C" __global__ void params(char a, const float* p, short b, Pair pair, fl
 extern "C" __global__ void none() {}
 struct Big { int values[300]; };
 extern "C" __global__ void big(int* out, Big big) { out[threadIdx.x] = big.values[threadIdx.x]; }
+extern "C" __global__ void by_reference(int* out, const Big& big) { out[threadIdx.x] = big.values[threadIdx.x]; }
 struct alignas(64) Line { int values[16]; };
 struct alignas(256) Lines { int values[64]; };
 template <class T> __device__ void read_in_place(const T& value, int* out) {
@@ -73,6 +74,30 @@ fn long_parameter_blocks_arrive_whole() {
     values.fill(0);
     bench.sync(stream).unwrap();
     assert!(out.as_ref().iter().enumerate().all(|(i, &v)| v == i as i32 * 3));
+}
+
+/// As on a GPU, a launch passes the address.
+#[test]
+fn a_parameter_may_be_a_reference() {
+    let (bench, [stream]) = bench();
+    let (out, big) = (bench.memory::<i32>(300), bench.memory::<i32>(300));
+    let mut pointers = [out.buffer.0, big.buffer.0];
+    let args = pointers.each_mut().map(|pointer| std::ptr::from_mut(pointer).cast());
+    let function = bench.function("by_reference");
+    // SAFETY: the module is loaded.
+    let params = unsafe { bench.device.function_params(function) }.unwrap().unwrap();
+    assert_eq!(params[1], ParamInfo { offset: 8, size: 8 });
+    let config = LaunchConfig::new([1, 1, 1], [300, 1, 1]);
+    let mut values: [i32; 300] = std::array::from_fn(|i| i as i32 - 50);
+    let mut pointer = big.buffer.0;
+    let filling = [std::ptr::from_mut(&mut pointer).cast(), values.as_mut_ptr().cast()];
+    // SAFETY: the arguments are those that the kernels take, and the memory lives until both are done.
+    unsafe {
+        bench.device.launch(bench.function("big"), &config, &filling, stream).unwrap();
+        bench.device.launch(function, &config, &args, stream).unwrap();
+    }
+    bench.sync(stream).unwrap();
+    assert_eq!(*out.as_ref(), values);
 }
 
 /// A kernel may read its parameters in place with instructions that fault if the address is not aligned, so we must align

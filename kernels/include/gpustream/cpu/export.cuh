@@ -18,10 +18,22 @@ struct gs_cpu_index_of<Found, T, Rest...> {
     typedef typename gs_cpu_index_of<typename std::conditional<counts, here, Found>::type, Rest...>::type type;
 };
 
+// What a launch passes for a parameter. For a reference that is an address.
+template <class P>
+struct gs_cpu_passed {
+    typedef P type;
+};
+template <class P>
+struct gs_cpu_passed<P&> {
+    typedef P* type;
+};
+
 // Returns a parameter. If a copy constructor takes what is not const, it gets bytes of its own.
 template <class P>
 static inline __attribute__((always_inline)) P gs_cpu_argument(const unsigned char* bytes) {
-    if constexpr (std::is_constructible<P, const P&>::value) {
+    if constexpr (std::is_reference<P>::value) {
+        return **reinterpret_cast<typename gs_cpu_passed<P>::type const*>(bytes);
+    } else if constexpr (std::is_constructible<P, const P&>::value) {
         return *reinterpret_cast<const P*>(bytes);
     } else {
         alignas(P) unsigned char own[sizeof(P)];
@@ -45,7 +57,8 @@ struct gs_cpu_entry_of<void (*)(P...), Kernel, L, Loops> {
     // Puts each parameter at its natural alignment, as CUDA and HIP do.
     static constexpr table lay_out() {
         table t{};
-        const size_t sizes[] = {sizeof(P)..., 1}, aligns[] = {alignof(P)..., 1};
+        const size_t sizes[] = {sizeof(typename gs_cpu_passed<P>::type)..., 1};
+        const size_t aligns[] = {alignof(typename gs_cpu_passed<P>::type)..., 1};
         size_t end = 0, align = 1;
         for (size_t i = 0; i < count; ++i) {
             const size_t offset = (end + aligns[i] - 1) / aligns[i] * aligns[i];
