@@ -142,9 +142,10 @@ fn outcome(path: &Path, out: &Path, backends: &[Backend], args: &Args) -> Outcom
         let kernels = args.includes.iter().fold(kernels, Kernels::include);
         args.arch.iter().fold(kernels, |kernels, arch| target::add(kernels, arch).1)
     };
-    let (mut stopped, mut bound, mut compiled) = (None, Bound::No, Vec::new());
-    let mut note = |error: Error| {
-        stopped.get_or_insert_with(|| Stop::of(path, &error));
+    let (mut refused, mut failed) = (None, None);
+    let (mut bound, mut compiled) = (Bound::No, Vec::new());
+    let note = |first: &mut Option<Stop>, error: Error| {
+        first.get_or_insert_with(|| Stop::of(path, &error));
     };
     // What a file declares may depend on the compiler that reads it, so each backend has its own attempt.
     for &backend in backends {
@@ -153,12 +154,12 @@ fn outcome(path: &Path, out: &Path, backends: &[Backend], args: &Args) -> Outcom
         for (way, kernels) in [(Bound::Yes, kernels()), (Bound::ByName, kernels().by_name())] {
             match kernels.check() {
                 Ok(()) => here = way,
-                Err(error) => note(error),
+                Err(error) => note(&mut refused, error),
             }
             if here != Bound::No {
                 let built = kernels.build();
                 compiled.push(Some(built.is_ok()));
-                built.map_or_else(&mut note, drop);
+                built.map_or_else(|error| note(&mut failed, error), drop);
                 break;
             }
         }
@@ -170,11 +171,12 @@ fn outcome(path: &Path, out: &Path, backends: &[Backend], args: &Args) -> Outcom
     if backends.is_empty() {
         match kernels().check() {
             Ok(()) => bound = Bound::Yes,
-            Err(error) => note(error),
+            Err(error) => note(&mut refused, error),
         }
     }
     let _ = fs::remove_dir_all(out);
-    Outcome { path: path.to_owned(), stopped, bound, compiled }
+    // Why we can make no launchers matters less than why a file does not compile.
+    Outcome { path: path.to_owned(), stopped: failed.or(refused), bound, compiled }
 }
 
 impl Bound {
