@@ -200,6 +200,13 @@ impl Items<'_> {
             return;
         }
         let (mut names, mut words) = (HashSet::new(), HashSet::new());
+        let end = node.next_sibling().filter(|next| next.kind() == ";").unwrap_or(node).end_byte();
+        let range = node.start_byte()..end;
+        if inner.kind() == "template_instantiation" {
+            // It declares no name, and what it is for may be left out.
+            self.list.push(Item { range, kind: Kind::Use, names, words, launches: false });
+            return;
+        }
         identifiers(self.text, node, &mut words);
         let declarators = declarators(inner);
         names.extend(declarators.iter().map(|declarator| self.name(*declarator)));
@@ -214,10 +221,9 @@ impl Items<'_> {
         let function = inner.kind() == "function_definition" && !is_operator;
         let variable = inner.kind() == "declaration" && !is_constant && !is_operator && defined.is_none();
         let kind = if function || variable { Kind::Use } else { Kind::Other };
-        let end = node.next_sibling().filter(|next| next.kind() == ";").unwrap_or(node).end_byte();
         let launches =
             kind == Kind::Use && ["<<<", "hipLaunchKernelGGL"].iter().any(|launch| text.contains(launch));
-        self.list.push(Item { range: node.start_byte()..end, kind, names, words, launches });
+        self.list.push(Item { range, kind, names, words, launches });
     }
 
     /// Returns the name that a declarator declares, without its scope.
@@ -368,5 +374,23 @@ namespace host {
         let error = device_part(&SourceFile::new("k.cu", text)).unwrap_err();
         let places: Vec<_> = error.diagnostics().iter().map(|d| (d.line, d.column)).collect();
         assert_eq!(places, [(3, 6)]);
+    }
+
+    #[test]
+    fn instantiations_go_with_what_they_instantiate() {
+        let text = "\
+enum class Device { CUDA };
+template <Device D> struct primitives { template <class U> static void convert(const U* x, U* y, long size); };
+template <>
+template <typename U>
+void primitives<Device::CUDA>::convert(const U* x, U* y, long size) { cublasCopy(x, y, size); }
+template void primitives<Device::CUDA>::convert(const float*, float*, long);
+__global__ void k(float* x) { *x = 1; }
+";
+        let left = "\
+enum class Device { CUDA };
+template <Device D> struct primitives { template <class U> static void convert(const U* x, U* y, long size); };
+__global__ void k(float* x) { *x = 1; }";
+        assert_eq!(rest(text), left);
     }
 }
