@@ -459,4 +459,10 @@ void run(__nv_bfloat16* x, float* y) {
     let of =
         |name: &str| built.files[0].kernels.iter().filter(|kernel| kernel.kernel.starts_with(name)).count();
     assert_eq!((of("each"), of("newest")), (4, 1), "{:?}", built.files[0].kernels);
+    // If the kernels do not compile either, that comes first.
+    let text = text.replace("v *= 2;", "v *= missing;");
+    let error = build(dir.path(), &text, |kernels| kernels.backend(Backend::Cuda).cuda_arch("sm_80"));
+    let error = error.unwrap_err().to_string();
+    let (kernels, host) = error.split_once("That is without the host code.").unwrap();
+    assert!(kernels.contains("\"missing\" is undefined") && host.contains("cublas_v2.h"), "{error}");
 }

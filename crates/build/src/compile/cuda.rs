@@ -74,7 +74,9 @@ pub(crate) fn compile(unit: &Unit, nvcc: &Nvcc, archs: &[String], common: &Commo
             }
             let Some(code) = without_host_code(unit, nvcc, &numbers, common) else { return Err(error) };
             write_if_changed(&common.out_dir.join(&source), code.as_bytes())?;
-            run(libraries()).map_err(|_| error)
+            run(libraries()).map_err(|kernels| {
+                Error::message(format!("{kernels}\nThat is without the host code. With it:\n{error}"))
+            })
         })
     })?;
     let mut targets: Vec<String> = numbers.iter().map(|n| format!("sm_{n}")).collect();
