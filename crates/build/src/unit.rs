@@ -108,12 +108,13 @@ impl Unit {
         self.own_texts().any(|text| text.contains("__global__"))
     }
 
-    /// Returns true if a comment in the file or in one of your headers has a line of a contract.
+    /// Returns true if a doc comment in the file or in one of your headers may have a line of a contract.
     pub(crate) fn has_contracts(&self) -> bool {
         let is_contract = |line: &str| {
-            let comment = line.trim_start().strip_prefix(['/', '*']);
-            let words = comment.map(|comment| comment.trim_start_matches(['/', '*', '!']));
-            words.and_then(contract::line_kind).is_some_and(|(kind, _)| kind != LineKind::Misspelt)
+            let line = line.trim_start();
+            let is_ordinary = line.starts_with("//") && !line.starts_with("///");
+            let kind = contract::line_kind(line.trim_start_matches(['/', '*']));
+            !is_ordinary && kind.is_some_and(|(kind, _)| kind != LineKind::Misspelt)
         };
         self.own_texts().any(|text| text.lines().any(is_contract))
     }

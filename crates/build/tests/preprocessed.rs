@@ -266,10 +266,13 @@ fn contracts_are_never_left_out_with_the_comments() {
              {contract}\nKERNEL(add)\n"
         )
     };
-    assert_eq!(launchers(&bindings(&text("// no contract"), &[])), ["add"]);
+    assert_eq!(launchers(&bindings(&text("// optional: not a doc comment"), &[])), ["add"]);
     let dir = tempfile::tempdir().unwrap();
-    let error = build(dir.path(), &text("/// optional: bias"), cpu).unwrap_err().to_string();
-    assert!(error.contains("pasting"), "{error}");
+    for contract in ["/// optional: bias", "/**\n * optional: bias\n */", "/** It adds.\n optional: bias */"]
+    {
+        let error = build(dir.path(), &text(contract), cpu).unwrap_err().to_string();
+        assert!(error.contains("pasting"), "{error}");
+    }
 }
 
 /// nvcc reads the host code and instantiates what it launches, even if we cannot follow that.
