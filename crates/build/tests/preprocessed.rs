@@ -171,6 +171,39 @@ fn overloads_that_call_each_other_are_followed_once() {
     assert_eq!(instances(&bindings(&text, &[])), ["scale<float>"]);
 }
 
+/// ggml has overloads that call each other and differ in how many values they take.
+#[test]
+fn a_call_means_the_overload_that_takes_as_many_values() {
+    let text = "\
+struct Tensor { void* data; };
+template <class T, class U> __global__ void set(const T* x, U* y) { *y = U(*x); }
+template <class T, class U> void run(const T* x, U* y, int stream = 0) { set<T, U><<<1, 1>>>(x, y); }
+template <class T> void run(Tensor* x, Tensor* y, int stream, int) {
+    run((const T*)x->data, (float*)y->data, stream);
+    run((const T*)x->data, (int*)y->data);
+}
+void both(Tensor* x, Tensor* y) { run<float>(x, y, 0, 0); }
+";
+    assert_eq!(instances(&bindings(text, &[])), ["set<float, float>", "set<float, int>"]);
+}
+
+#[test]
+fn the_address_of_a_host_template_instantiates_what_it_launches() {
+    let text = "\
+template <class T, int N> __global__ void widen(const T* x, float* y) { *y = float(*x) * N; }
+template <int N, class T> void run(const void* x, float* y) { widen<T, N><<<1, 1>>>((const T*)x, y); }
+typedef void (*Run)(const void*, float*);
+Run pick(int kind) {
+    switch (kind) {
+        case 0: return run<3, int>;
+        case 1: return &run<4, double>;
+        default: return nullptr;
+    }
+}
+";
+    assert_eq!(instances(&bindings(text, &[])), ["widen<int, 3>", "widen<double, 4>"]);
+}
+
 #[test]
 fn launches_in_namespaces_instantiate_templates() {
     let text = "\

@@ -16,6 +16,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use tree_sitter::Node;
@@ -143,6 +144,31 @@ pub(super) fn deduced(name: &str, signature: &Signature, values: &[Option<String
     })
 }
 
+/// Returns how many values a call of a function may pass.
+fn values(declarator: Node<'_>) -> RangeInclusive<usize> {
+    let Some(list) = declarator.child_by_field_name("parameters") else { return 0..=usize::MAX };
+    let kinds: Vec<_> = named(list).into_iter().map(|parameter| parameter.kind()).collect();
+    let required = kinds.iter().filter(|kind| **kind == "parameter_declaration").count();
+    let optional = kinds.iter().filter(|kind| **kind == "optional_parameter_declaration").count();
+    let is_open = kinds.iter().any(|kind| kind.starts_with("variadic"));
+    required..=if is_open { usize::MAX } else { required + optional }
+}
+
+/// Returns true if a node takes a value, for which a function's name stands for its address.
+fn takes_a_value(node: &Node<'_>) -> bool {
+    matches!(
+        node.kind(),
+        "return_statement"
+            | "argument_list"
+            | "initializer_list"
+            | "init_declarator"
+            | "assignment_expression"
+            | "conditional_expression"
+            | "pointer_expression"
+            | "field_initializer"
+    )
+}
+
 /// Returns how many pointers a declarator makes.
 pub(super) fn stars(declarator: Node<'_>) -> usize {
     let own = usize::from(matches!(
@@ -177,12 +203,13 @@ pub(super) fn template_names(source: &SourceFile, template: Node<'_>) -> Vec<Str
 }
 
 /// A function of the host.
-#[derive(Default)]
 struct Function<'a> {
     name: String,
     /// The names of the parameters, if it is a template.
     template: Vec<String>,
     signature: Signature,
+    /// How many values a call may pass.
+    values: RangeInclusive<usize>,
     /// What its constants and type aliases stand for; `None` if a name stands for several things.
     names: HashMap<String, Option<String>>,
     /// The types of its variables; `None` if a name has several types.
@@ -191,7 +218,14 @@ struct Function<'a> {
     deduced: HashMap<String, Node<'a>>,
 }
 
-/// A call or an explicit instantiation of a host template.
+impl Default for Function<'_> {
+    fn default() -> Self {
+        let (name, template, signature, names, types, deduced) = Default::default();
+        Self { name, template, signature, values: 0..=usize::MAX, names, types, deduced }
+    }
+}
+
+/// A call or an explicit instantiation of a host template, or a place that takes its address.
 struct Call<'a> {
     node: Node<'a>,
     path: String,
@@ -253,6 +287,7 @@ impl<'a> Host<'a> {
             let name = match node.kind() {
                 "call_expression" => node.child_by_field_name("function"),
                 "template_instantiation" => function_name(node),
+                "template_function" => node.parent().filter(takes_a_value).map(|_| node),
                 _ => None,
             };
             if let Some((path, given)) = name.and_then(|name| host.template(name))
@@ -285,6 +320,7 @@ impl<'a> Host<'a> {
         }
         if let Some(declarator) = declarator {
             function.signature = signature(self.source, declarator);
+            function.values = values(declarator);
         }
         for inner in descendants(node) {
             if inner.kind().ends_with("declaration") || inner.kind() == "type_definition" {
@@ -443,6 +479,15 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// Returns false if a call passes more or fewer values than this overload takes, and another overload takes as many.
+    fn may_mean(&self, call: &Call<'a>, function: &Function<'a>) -> bool {
+        let fits = |function: &Function<'a>| {
+            call.node.kind() != "call_expression" || function.values.contains(&call.values.len())
+        };
+        let mut others = self.functions.iter().filter(|other| other.name == function.name);
+        fits(function) || !others.any(fits)
+    }
+
     /// Returns the instances of the host template with an index.
     fn instances(&self, index: usize, depth: usize) -> Rc<Instances> {
         // Templates of one name may call each other in many ways, so we must not follow each way on its own.
@@ -451,7 +496,8 @@ impl<'a> Host<'a> {
         }
         let function = &self.functions[index];
         let mut all = Instances::new();
-        for call in self.calls.get(&function.name).into_iter().flatten() {
+        let calls = self.calls.get(&function.name).into_iter().flatten();
+        for call in calls.filter(|call| self.may_mean(call, function)) {
             let values = call.values.iter().map(|value| self.type_of(*value, call.within)).collect();
             let (path, given) = (call.path.clone(), call.given.clone());
             let mut grounded = Vec::new();
