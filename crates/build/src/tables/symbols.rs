@@ -2,6 +2,7 @@
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
+use crate::names::with_words;
 use crate::parse::constants::evaluate;
 use crate::parse::kernel_templates::split;
 use crate::signature::{Argument, Global, Instance, Kernel, Module, ends_in};
@@ -105,17 +106,45 @@ fn names(symbol: &str, kernel: &Kernel, instance: &Instance, module: &Module) ->
 fn stands_for(text: &str, argument: &Argument, module: &Module) -> bool {
     match argument {
         Argument::Type { ty: Some(ty), .. } => is(text, ty, module),
-        Argument::Type { cpp, ty: None } => {
-            // Compilers print a function as `&f(float)` or `&(f(float))`.
-            let function = text.strip_prefix('&').map(|text| text.trim_start_matches('('));
-            let text = function.map_or(text, |text| text.split('(').next().unwrap_or_default());
-            ends_in(&text.replace(' ', ""), &cpp.trim_start_matches('&').replace(' ', ""))
-        }
+        Argument::Type { cpp, ty: None } => ends_in(&spelled(text), &spelled(cpp)),
         // `(unsigned int)16`
         Argument::Constant { value, .. } => {
             evaluate(text.rsplit(')').next().unwrap_or_default(), &mut |_| None) == Some(*value)
         }
     }
+}
+
+/// The names of 16-bit floating-point types in vendors' headers. A file may use an alias, but compilers print the real name.
+const F16: &[&str] = &["__half", "_Float16", "half"];
+const BF16: &[&str] =
+    &["__nv_bfloat16", "nv_bfloat16", "__hip_bfloat16", "hip_bfloat16", "__bf16", "bfloat16"];
+
+/// Returns a type or a function without spaces, with the compiler's names of scalars. Compilers print a function as `&f(float)`
+/// or `&(f(float))`, and nvcc puts an internal one into a namespace of its own; we leave that out.
+fn spelled(text: &str) -> String {
+    let real = |word: &str| {
+        if let Some(names) = [F16, BF16].into_iter().find(|names| names.contains(&word)) {
+            return Some(names[0].to_owned());
+        }
+        if word.starts_with("_INTERNAL_") {
+            return Some(String::new());
+        }
+        // Not a word of `unsigned int`.
+        let scalar = Scalar::from_cpp(word).filter(|_| word.ends_with("_t"))?;
+        scalar.cpp().first().map(|name| (*name).to_owned())
+    };
+    let text = with_words(&text.replace("&(", "").replace('&', ""), real).replace([' ', '\n'], "");
+    let (mut depth, mut kept) = (0_usize, String::new());
+    for c in text.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => kept.push(c),
+            _ => {}
+        }
+    }
+    let kept = kept.replace("<::", "<").replace(",::", ",").replace("::::", "::");
+    kept.trim_start_matches("::").to_owned()
 }
 
 fn demangled(symbol: &str, options: DemangleOptions) -> Option<String> {
@@ -163,12 +192,8 @@ fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
     let ends = |name: &str| ends_in(ty, name);
     match value {
         ValueType::Scalar(scalar) if scalar.cpp().is_empty() => {
-            // A file may use an alias, but compilers print the real name.
-            let aliases: &[&str] = match scalar {
-                Scalar::F16 => &["__half", "_Float16", "half"],
-                _ => &["__nv_bfloat16", "__hip_bfloat16", "hip_bfloat16", "__bf16", "bfloat16"],
-            };
-            aliases.iter().any(|name| ends(name))
+            let names = if *scalar == Scalar::F16 { F16 } else { BF16 };
+            names.iter().any(|name| ends(name))
                 || module.halves.iter().any(|(half, name)| half == scalar && ends(name))
         }
         ValueType::Scalar(scalar) => scalar.cpp().contains(&ty),
@@ -185,5 +210,20 @@ fn is(ty: &str, value: &ValueType, module: &Module) -> bool {
         ValueType::Handle { .. } => ty == "unsigned long long" || ty.ends_with('*'),
         ValueType::Array { .. } | ValueType::Bytes { .. } => true,
         ValueType::Address => ty.contains('*'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_and_scalars_are_compared_by_their_own_names() {
+        let printed = "&_INTERNAL_54_11_k_cu_3b::copy<&_INTERNAL_54_11_k_cu_3b::read(void const*, long, float2&), __half, \
+            unsigned int>(char const*, char*)";
+        for written in ["copy<read, half, uint32_t>", "&copy< &read, __half, unsigned int >"] {
+            assert_eq!(spelled(printed), spelled(written));
+        }
+        assert_eq!(spelled("&(mine::copy<&(read(float))>(char*))"), spelled("mine::copy<read>"));
     }
 }
