@@ -193,19 +193,21 @@ impl Reader<'_> {
     /// Returns the index of the file that a marker enters, if it is yours.
     fn file(&mut self, marker: &Marker) -> Option<usize> {
         let path = Path::new(&marker.path);
-        let is_main = path == self.main;
-        let inside = self.stack.last().is_some_and(|open| open.own.is_some());
-        if !is_main && (!inside || marker.of_system || !self.own.has(path)) {
+        let around = self.stack.last().and_then(|open| open.own);
+        let files = &mut self.writer.origin.files;
+        // After `#pragma GCC system_header`, what a header includes counts as the system's too.
+        let is_system =
+            || marker.of_system && around.is_none_or(|around| files[around].path.parent() != path.parent());
+        if path != self.main && (around.is_none() || is_system() || !self.own.has(path)) {
             return None;
         }
-        let files = &mut self.writer.origin.files;
         if let Some(known) = files.iter().position(|file| file.path == path) {
             return Some(known);
         }
         let lines = std::fs::read(path).map(text).unwrap_or_default();
         files.push(OriginFile {
             path: path.to_owned(),
-            shown: if is_main { self.shown.to_owned() } else { path.to_owned() },
+            shown: if path == self.main { self.shown.to_owned() } else { path.to_owned() },
             lines: lines.lines().map(str::to_owned).collect(),
         });
         Some(files.len() - 1)

@@ -73,6 +73,20 @@ fn a_file_may_be_included_several_times() {
     assert_eq!(launchers(&bindings(text, &[("part.inc", part)])), ["one", "two"]);
 }
 
+/// What comes after this pragma is a system's header for compilers, and so is what it includes from its own folder.
+#[test]
+fn a_header_that_calls_itself_a_systems_finds_what_is_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("lib")).unwrap();
+    fs::write(dir.path().join("lib/format.cc"), "inline int two() { return 2; }\n").unwrap();
+    let header = "int before;\n#pragma GCC system_header\n#include \"format.cc\"\n";
+    fs::write(dir.path().join("lib/format.h"), header).unwrap();
+    let text =
+        "#include \"lib/format.h\"\n#define OP(NAME) __global__ void NAME(float* x) { *x = 1; }\nOP(k)\n";
+    let built = build(dir.path(), text, cpu).unwrap();
+    assert_eq!(built.files[0].kernels[0].kernel, "k");
+}
+
 #[test]
 fn errors_are_at_the_users_lines() {
     let dir = tempfile::tempdir().unwrap();
