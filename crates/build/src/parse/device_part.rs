@@ -210,10 +210,10 @@ impl Items<'_> {
         identifiers(self.text, node, &mut words);
         let declarators = declarators(inner);
         names.extend(declarators.iter().map(|declarator| self.name(*declarator)));
-        names.extend(inner.child_by_field_name("name").map(|name| self.text[name.byte_range()].to_owned()));
+        names.extend(inner.child_by_field_name("name").map(|name| self.name(name)));
         let defined = inner.child_by_field_name("type").filter(|ty| ty.child_by_field_name("body").is_some());
         if let Some(name) = defined.and_then(|ty| ty.child_by_field_name("name")) {
-            names.insert(self.text[name.byte_range()].to_owned());
+            names.insert(self.name(name));
         }
         let mut inside = declarators.into_iter().flat_map(descendants);
         let is_operator = inside.any(|node| node.kind() == "operator_name");
@@ -226,10 +226,22 @@ impl Items<'_> {
         self.list.push(Item { range, kind, names, words, launches });
     }
 
-    /// Returns the name that a declarator declares, without its scope.
+    /// Returns the name that a declarator declares, without its scope and its template's arguments.
     fn name(&self, declarator: Node<'_>) -> String {
-        let name = last_name(&self.text[declared(declarator).byte_range()]);
-        name.split('<').next().unwrap_or_default().trim().to_owned()
+        let name = self.text[declared(declarator).byte_range()].trim();
+        // A template's arguments may have scopes too, as in `scope::limits<other::Type>`.
+        let mut depth = 0;
+        let arguments = name.ends_with('>').then(|| {
+            name.rfind(|c| {
+                depth += i32::from(c == '>') - i32::from(c == '<');
+                depth == 0
+            })
+        });
+        // A destructor belongs to its class, as constructors do.
+        last_name(&name[..arguments.flatten().unwrap_or(name.len())])
+            .trim()
+            .trim_start_matches('~')
+            .to_owned()
     }
 
     /// Returns the ranges of the declarations to leave out.
@@ -374,6 +386,28 @@ namespace host {
         let error = device_part(&SourceFile::new("k.cu", text)).unwrap_err();
         let places: Vec<_> = error.diagnostics().iter().map(|d| (d.line, d.column)).collect();
         assert_eq!(places, [(3, 6)]);
+    }
+
+    #[test]
+    fn a_specialisation_stays_with_what_uses_its_template() {
+        let text = "\
+namespace fmt { struct Dummy {}; }
+template <class T> struct limits {};
+template <> struct limits<fmt::Dummy> { static int two() { return odd() ? cudaGet() : 2; } };
+int odd() { return cudaGet(); }
+typedef limits<fmt::Dummy> Util;
+__global__ void k(int* x) { *x = Util::two(); }";
+        assert_eq!(rest(text), text);
+    }
+
+    #[test]
+    fn a_destructor_stays_with_its_class() {
+        let text = "\
+struct Log { virtual ~Log(); };
+inline Log::~Log() { cudaFree(0); }
+struct Tensor { Log* log; int* data; };
+__global__ void k(Tensor x) { *x.data = 1; }";
+        assert_eq!(rest(text), text);
     }
 
     #[test]
