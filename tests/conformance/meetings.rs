@@ -11,7 +11,7 @@ conformance::tests! {
         blocks_loop_as_often_as_memory_says, conditions_pick_the_same_few_threads,
         parameters_are_each_threads_own, functions_are_handed_the_block,
         threads_touch_memory_in_their_own_order, parameters_may_be_written_as_arrays,
-        threads_leave_together_after_they_wrote;
+        threads_leave_together_after_they_wrote, the_first_threads_are_picked_as_the_bound_changes;
     Plain if has_warps_of_32: votes_count_the_threads_that_are_left, values_are_held_across_meetings,
         threads_meet_in_functions, warps_take_either_side_in_blocks_of_any_shape,
         warps_run_a_loop_differently_often, functions_return_before_the_kernel_ends;
@@ -274,6 +274,35 @@ fn threads_meet_in_functions(device: &Device) -> Result<()> {
             .map(|i| x[i] + x[(i + 3) % x.len()] + (x[i] as f32 * 0.75) as i32 / 2 + all)
             .collect();
         assert_eq!(s.download(&out)?, expected, "{threads} threads");
+    }
+    Ok(())
+}
+
+fn the_first_threads_are_picked_as_the_bound_changes(device: &Device) -> Result<()> {
+    const BELOW: usize = 7;
+    let (kernels, s) = with_stream(device, Kernels::load)?;
+    for [x, y] in [[1, 1], [5, 7], [31, 2], [32, 8], [40, 3], [48, 4], [96, 2], [512, 2], [1024, 1]] {
+        for (rows, first, last) in [(y, 1, 9), (y.max(2) - 1, -2, 70), (1, 500, 510)] {
+            let mut out = s.zeros::<i32>(BELOW * (x * y) as usize)?;
+            kernels.below(&s, &Launch::new([1; 3], [x as u32, y as u32, 1]), &mut out, first, last, rows)?;
+            for (me, got) in (0..x * y).zip(s.download(&out)?.chunks(BELOW)) {
+                let (tx, ty) = (me % x, me / x);
+                let times =
+                    |holds: &dyn Fn(i32) -> bool| (first..=last).filter(|end| holds(*end)).count() as i32;
+                let steps = [0.0, 0.75, 1.5, 2.25].into_iter().filter(|end| (tx as f32) < *end);
+                let want = [
+                    times(&|end| tx < end),
+                    times(&|end| (tx as u32) < end as u32),
+                    times(&|end| (tx as u64) < i64::from(end) as u64),
+                    times(&|end| i64::from(tx) < i64::from(end) << 32),
+                    steps.count() as i32,
+                    [1, 2, 4].into_iter().filter(|by| ty % by == 0).sum(),
+                    i32::from(ty < rows && 12 % (rows - ty) == 0),
+                ];
+                let want = if ty < rows { want } else { [0; BELOW] };
+                assert_eq!(got, want, "thread {tx}, {ty} of {x} x {y}, {rows} rows, {first} to {last}");
+            }
+        }
     }
     Ok(())
 }

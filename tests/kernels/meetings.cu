@@ -314,6 +314,41 @@ __global__ void in_functions(const int* x, int* out) {
     out[threadIdx.x] = sum;
 }
 
+#define BELOW 7
+
+/// Counts for each thread how often a condition picks it while the bound changes. The CPU backend may run only the first
+/// threads in a row, or only some rows. The divisor is zero in the first row in which no thread runs.
+/// requires: grid.x * grid.y * grid.z == 1, block.z == 1, 7 * block.x * block.y <= len(out)
+__global__ void below(int* out, int first, int last, int rows) {
+    const int tx = threadIdx.x, ty = threadIdx.y, me = tx + blockDim.x * ty;
+    const size_t wide = threadIdx.x;
+    const unsigned self = threadIdx.x;
+    if (ty >= rows) return;
+    int* mine = out + BELOW * me;
+    __syncthreads();
+    for (int end = last; end >= first; --end) {
+        const long long far = end * (1ll << 32);
+        __syncthreads();
+        if (tx < end) mine[0] += 1;
+        __syncthreads();
+        if (end > self) mine[1] += 1;
+        __syncthreads();
+        if (end > wide) mine[2] += 1;
+        __syncthreads();
+        if (threadIdx.x < far) mine[3] += 1;
+    }
+    for (float end = 0; end < 3; end += 0.75f) {
+        __syncthreads();
+        if (tx < end) mine[4] += 1;
+    }
+    for (int step = 1; step <= 4; step *= 2) {
+        const int by = step;
+        __syncthreads();
+        if (ty % by == 0) mine[5] += by;
+    }
+    if (12 % (rows - ty) == 0) mine[6] = 1;
+}
+
 #define PICKS 20
 
 /// Stores which conditions are true for each thread. Each of them picks a few threads, and the CPU backend may run only

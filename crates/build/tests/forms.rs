@@ -453,6 +453,57 @@ __global__ void by_element(int* x) { __syncthreads(); x[x[TID]] = 1; x[TID] = x[
     assert_eq!((found.len(), found), (20, expected));
 }
 
+#[test]
+fn loops_visit_only_the_threads_and_rows_that_a_condition_can_pick() {
+    let text = "
+#define TID threadIdx.x
+__global__ void halves(float* x) {
+    const size_t tid = threadIdx.x;
+    for (int s = blockDim.x / 2; s > 0; s >>= 1) { __syncthreads(); if (tid < s) x[tid] += x[tid + s]; }
+}
+__global__ void turned(float* x) {
+    for (unsigned s = 1; s < 64; s *= 2) { __syncthreads(); if (s > threadIdx.x) x[threadIdx.x] += x[threadIdx.x + s]; }
+}
+__global__ void rows(float* x) {
+    for (int i = 1; i <= 16; i *= 2) { const int by = i; __syncthreads(); if (threadIdx.y % by == 0) x[TID] += by; }
+}
+__global__ void fixed(float* x, int n) { __syncthreads(); if (threadIdx.x < n) x[threadIdx.x] += 1; }
+__global__ void shifted(float* x) {
+    for (int s = 64; s > 0; s /= 2) { __syncthreads(); const unsigned i = TID - 5u; if (i < s) x[i] += x[i + s]; }
+}
+__global__ void guarded(float* x, int by) { __syncthreads(); if (by != 0 && threadIdx.y % by == 0) x[TID] += by; }
+";
+    let found: Vec<_> = forms(text)
+        .iter()
+        .map(|form| {
+            let has = |word| form.contains(word);
+            if has("gs_cpu_each_below<") {
+                "below"
+            } else if has("gs_row.runs()") {
+                "row"
+            } else {
+                "all"
+            }
+        })
+        .collect();
+    assert_eq!(found, ["below", "below", "row", "all", "all", "all"]);
+}
+
+#[test]
+fn extents_of_an_array_may_be_constants_of_the_kernel() {
+    let text = "
+template <int N> __device__ void set(float* x) { *x = N; }
+__global__ void k(float* x) {
+    const int n = 8, m = 2;
+    float sums[n / m][m] = {{0.0f}};
+    set<n>(x + threadIdx.x);
+    __syncthreads();
+    for (int i = 0; i < 4; ++i) { x[threadIdx.x] += sums[i][0]; __syncthreads(); }
+}
+";
+    assert_eq!(threads(text), ["loops"]);
+}
+
 /// Returns for each kernel's form in how many places whole warps compute in vectors.
 fn in_lanes(text: &str) -> Vec<usize> {
     forms(text).iter().map(|form| form.matches("gs_cpu_in_lanes<").count()).collect()

@@ -39,7 +39,9 @@ impl<'t> Steps<'_, 't> {
             if plain && self.picks_few(condition) {
                 let pick = self.variables.pick(condition);
                 if let Some(Pick::Row(part)) = pick {
-                    let head = Piece { text: format!("if ({})", self.str(part)), ..self.piece(part) };
+                    // No thread evaluates a condition in a row in which none runs, so it must not trap there.
+                    let text = format!("if (gs_row.runs() && ({}))", self.str(part));
+                    let head = Piece { text, ..self.piece(part) };
                     let rows = Rows { head, counter: None };
                     self.alone(Purpose::Rows(Box::new(rows)), node, self.piece(node), open);
                 } else {
@@ -48,6 +50,15 @@ impl<'t> Steps<'_, 't> {
                     let few = Few { condition, places };
                     self.alone(Purpose::Few(Box::new(few)), then, self.piece(then), open);
                 }
+                return Ok(());
+            }
+            let below = plain.then(|| self.variables.below(condition)).flatten();
+            if let Some((index, bound)) = below.filter(|_| self.variables.written_in(condition).is_empty()) {
+                let (mut count, other) = (self.piece(index), self.piece(bound));
+                count.text = format!("gs_cpu_count_below({}, {})", count.text, other.text);
+                count.words.extend(other.words);
+                let few = Few { condition: self.piece(condition), places: Some(Places::Below(count)) };
+                self.alone(Purpose::Few(Box::new(few)), then, self.piece(then), open);
                 return Ok(());
             }
             return self.plain(node, open);
@@ -107,7 +118,7 @@ impl<'t> Steps<'_, 't> {
         let (mut distance, common) = (self.piece(index), self.piece(common));
         distance.text = format!("gs_cpu_distance({}, {})", distance.text, common.text);
         distance.words.extend(common.words);
-        Some(Places { distance, every })
+        Some(Places::At { distance, every })
     }
 
     pub(super) fn repeat(&mut self, node: Node<'t>, open: &mut Open) -> Result<()> {

@@ -389,14 +389,18 @@ impl<'e, 't> Emitter<'e, 't> {
     /// Writes a loop over the few threads that fulfil a condition.
     fn few(&mut self, Few { condition, places }: &Few, pieces: &[Piece], written: &HashSet<usize>) {
         let how = self.how(pieces.iter().chain([condition]), false);
-        if let Some(Places { distance, every }) = places {
-            let every = every.as_deref().unwrap_or("0");
-            self.line(format!(
-                "gs_cpu_each_at<{how}>(gs_threads, {every}, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"
-            ));
-            self.bind(&[distance]);
-            self.place(distance.at);
-            self.line(format!("return {};", distance.text));
+        if let Some(places) = places {
+            let (over, places) = match places {
+                Places::At { distance, every } => {
+                    let every = every.as_deref().unwrap_or("0");
+                    (format!("each_at<{how}>(gs_threads, {every}"), distance)
+                }
+                Places::Below(count) => (format!("each_below<{how}>(gs_threads"), count),
+            };
+            self.line(format!("gs_cpu_{over}, [&](const gs_cpu_row gs_turn) GS_CPU_LOOP {{"));
+            self.bind(&[places]);
+            self.place(places.at);
+            self.line(format!("return {};", places.text));
         } else {
             self.line(format!(
                 "gs_cpu_each_of_few<{how}>(gs_threads, [&](const auto gs_turn) GS_CPU_LOOP {{"
@@ -468,9 +472,10 @@ impl<'e, 't> Emitter<'e, 't> {
                 format!("{declaration}{assigned};")
             }
         } else if !variable.extents.is_empty() {
+            // GCC 12 fails if the extents are constants from outside of the lambda, so we take the type from the array.
             format!(
-                "{{ const {} gs_first{}{}; std::memcpy(&{name}, &gs_first, sizeof {name}); }}",
-                variable.ty, variable.extents, assigned
+                "{{ const std::remove_reference_t<decltype({name})> gs_first{assigned}; std::memcpy(&{name}, &gs_first, \
+                 sizeof {name}); }}"
             )
         } else {
             let parenthesised =

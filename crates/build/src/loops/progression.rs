@@ -243,20 +243,30 @@ impl Variables<'_, '_> {
     /// Returns an `==` that must hold if a condition does, and that compares an index with something that is the same
     /// for the whole row.
     pub(super) fn pick<'n>(&self, condition: Node<'n>) -> Option<Pick<'n>> {
+        self.pick_in(condition, true)
+    }
+
+    /// Returns the same. `comes_first` says that each thread evaluates this part of the condition.
+    fn pick_in<'n>(&self, condition: Node<'n>, comes_first: bool) -> Option<Pick<'n>> {
         match condition.kind() {
-            "parenthesized_expression" | "condition_clause" => self.pick(condition.named_child(0)?),
+            "parenthesized_expression" | "condition_clause" => {
+                self.pick_in(condition.named_child(0)?, comes_first)
+            }
             "binary_expression" => {
                 let (left, operator, right) = binary(condition)?;
                 match operator {
-                    "&&" => match (self.pick(left), self.pick(right)) {
+                    "&&" => match (self.pick_in(left, comes_first), self.pick_in(right, false)) {
                         (Some(Pick::Row(_)) | None, Some(right @ Pick::Threads { .. })) => Some(right),
                         (left, right) => left.or(right),
                     },
-                    "==" if self.never_traps(condition) => {
+                    "==" if comes_first || self.never_traps(condition) => {
                         let pick = |index, common| {
                             let every = self.every(index);
                             let grows = every.is_some() || self.grows(index);
-                            let picks = grows && self.is_index(index) && self.is_fixed_in_row(common);
+                            let picks = grows
+                                && self.is_index(index)
+                                && self.is_fixed_in_row(common)
+                                && self.never_traps(condition);
                             picks.then_some(Pick::Threads { index, common, every })
                         };
                         let row = || {
@@ -270,6 +280,24 @@ impl Variables<'_, '_> {
             }
             _ => None,
         }
+    }
+
+    /// Returns the two sides of a comparison that the first threads in a row fulfil: `threadIdx.x`, and a variable below which
+    /// it must be. The variable is the same for all threads and changes, as in a sum of halves:
+    /// `for (int s = blockDim.x / 2; s > 0; s /= 2) if (threadIdx.x < s) …`.
+    pub(super) fn below<'n>(&self, condition: Node<'n>) -> Option<(Node<'n>, Node<'n>)> {
+        let inner = condition.named_child(0).filter(|_| condition.named_child_count() == 1);
+        let (left, operator, right) = binary(inner?)?;
+        let (index, bound) = match operator {
+            "<" => (left, right),
+            ">" => (right, left),
+            _ => return None,
+        };
+        let value = self.again(index).filter(|variable| is_integer(&variable.ty)).and_then(Variable::value);
+        let is_first = [Some(index), value].into_iter().flatten().any(|node| self.str(node) == "threadIdx.x");
+        let changes =
+            self.meant(bound).is_some_and(|at| self.list[at].kind == Kind::Uniform && self.is_written(at));
+        (is_first && changes && bound.kind() == "identifier").then_some((index, bound))
     }
 
     /// Returns how many threads it takes until an index begins again.

@@ -91,11 +91,15 @@ pub(super) struct Few {
 }
 
 /// Which threads in a row can fulfil a condition. The loop need not visit the others.
-pub(super) struct Places {
-    /// How far one of them is from the first thread.
-    pub(super) distance: Piece,
-    /// How many threads it is to the next one, if there is one.
-    pub(super) every: Option<String>,
+pub(super) enum Places {
+    At {
+        /// How far one of them is from the first thread.
+        distance: Piece,
+        /// How many threads it is to the next one, if there is one.
+        every: Option<String>,
+    },
+    /// The first ones. The piece is their number.
+    Below(Piece),
 }
 
 /// A loop over a block's threads.

@@ -283,7 +283,7 @@ impl<'k, 't> Variables<'k, 't> {
     }
 
     /// Returns true if something could change the variable after its declaration.
-    fn is_written(&self, variable: usize) -> bool {
+    pub(super) fn is_written(&self, variable: usize) -> bool {
         self.writes.iter().any(|write| write.variable == variable)
     }
 

@@ -491,6 +491,16 @@ struct gs_cpu_row : gs_cpu_in_row {
         for (size_t at = 0; at < count; at += 64) __builtin_prefetch((const char*)(address + at));
         __builtin_prefetch((const char*)(address + count - 1));
     }
+    // Whether any of its threads runs.
+    GS_CPU_LOOP bool runs() const {
+        return all || (first < threads.end && std::memchr(threads.runs + first, 1, length) != nullptr);
+    }
+    // The row's first threads, in whole warps if the row consists of them.
+    GS_CPU_LOOP gs_cpu_row begin(uint32_t count) const {
+        constexpr uint32_t warp = GS_CPU_LOOPS_WARP;
+        const uint32_t end = (count + warp - 1) / warp * warp;
+        return gs_cpu_row(threads, first, index, length % warp == 0 && end < length ? end : length, all, start);
+    }
     // Runs the body for one thread, if it runs.
     template <unsigned How, class Body>
     GS_CPU_LOOP void one(uint32_t x, Body body) const {
@@ -583,6 +593,24 @@ static inline GS_CPU_LOOP void gs_cpu_each_at(const gs_cpu_threads& threads, uin
         } else {
             for (uint32_t x = at & (every - 1); x < threads.x; x += every) row.one<How>(x, body);
         }
+    });
+}
+// How many numbers from zero on are below a bound, at most a block's threads. `Index` is the type of the numbers.
+template <class Index, class Bound>
+static inline GS_CPU_LOOP constexpr uint32_t gs_cpu_count_below(Index, Bound bound) {
+    if constexpr (std::is_integral<Bound>::value) {
+        const decltype(Index() + Bound()) end = bound;
+        return end < 1 ? 0 : end < 1024 ? (uint32_t)end : 1024;
+    } else {
+        return 1024;
+    }
+}
+// In each row, runs the body only for the first threads, which can fulfil its condition. The body still asks for the
+// condition.
+template <unsigned How = 0, class Count, class Body>
+static inline GS_CPU_LOOP void gs_cpu_each_below(const gs_cpu_threads& threads, Count count, Body body) {
+    gs_cpu_each_row<How>(threads, [&](const gs_cpu_row row) GS_CPU_LOOP {
+        row.begin(count(row)).template each<How>(body);
     });
 }
 
