@@ -286,6 +286,23 @@ SCALE(float)
     assert_eq!(built.files[0].kernels[0].kernel, "scale<float>");
 }
 
+/// faiss calls a kernel's host function like the kernel, so only the types of the parameters tell them apart.
+#[test]
+fn types_of_outer_namespaces_tell_a_kernel_from_its_host_function() {
+    let text = "\
+namespace outer { typedef int index; }
+namespace outer::inner {
+template <class T> struct View { T* data; };
+template <class T> __global__ void scale(View<T> x, index by) { x.data[threadIdx.x] *= by; }
+template <class T> void scale(View<T> x, int by, int stream) { scale<T><<<1, 32>>>(x, by); }
+void both(View<float> x) { scale<float>(x, 2, 0); }
+}
+";
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(dir.path(), text, |kernels| cpu(kernels).by_name()).unwrap();
+    assert_eq!(built.files[0].kernels[0].kernel, "outer::inner::scale<float>");
+}
+
 /// What the parser says of a file that it cannot preprocess follows from that, so only the preprocessor's error counts.
 #[test]
 fn a_preprocessors_error_is_the_one_that_is_shown() {

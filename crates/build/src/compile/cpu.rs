@@ -298,13 +298,23 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
     for Global { path, .. } in &unit.module.globals {
         text.push_str(&format!("  GS_CPU_GLOBAL({path:?}, ::{path})\n"));
     }
-    text.push_str(")\nGS_CPU_MODULE(\n");
-    for (kernel, instance) in unit.module.functions() {
-        let (key, threads, address) =
-            (kernel.key(instance), instance.max_threads.unwrap_or(0), kernel.address(instance, "::"));
-        let second = loops.address(kernel, instance).unwrap_or_else(|| "nullptr".to_owned());
-        text.push_str(&format!("  GS_CPU_KERNEL_WITH({key:?}, {threads}, ({second}), {address})\n"));
-    }
     text.push_str(")\n");
+    let mut table = String::new();
+    for (number, (kernel, instance)) in unit.module.functions().enumerate() {
+        let (key, threads) = (kernel.key(instance), instance.max_threads.unwrap_or(0));
+        let second = loops.address(kernel, instance).unwrap_or_else(|| "nullptr".to_owned());
+        let mut address = kernel.address(instance, "::");
+        // A cast with the kernel's types must be in the kernel's namespace.
+        if address.starts_with("static_cast")
+            && let Some((namespace, _)) = kernel.function.path.rsplit_once("::")
+        {
+            text.push_str(&format!(
+                "namespace {namespace} {{ static constexpr auto gs_kernel_{number} = {address}; }}\n"
+            ));
+            address = format!("+::{namespace}::gs_kernel_{number}");
+        }
+        table.push_str(&format!("  GS_CPU_KERNEL_WITH({key:?}, {threads}, ({second}), {address})\n"));
+    }
+    text.push_str(&format!("GS_CPU_MODULE(\n{table})\n"));
     Ok(text)
 }
