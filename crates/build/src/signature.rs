@@ -284,11 +284,22 @@ impl Kernel {
         }
     }
 
+    /// Returns the kernel's namespace if [`Kernel::address`] names types there as the file does.
+    pub(crate) fn cast_in(&self) -> Option<&str> {
+        let (namespace, _) = self.function.path.rsplit_once("::")?;
+        self.needs_cast().then_some(namespace)
+    }
+
+    /// Returns true if only the types of its parameters tell the kernel from another function.
+    fn needs_cast(&self) -> bool {
+        self.function.overloaded || self.function.shares_name
+    }
+
     /// Returns a C++ expression for an instance's address. `root` is `::` if the expression will be inside a
     /// namespace.
     pub(crate) fn address(&self, instance: &Instance, root: &str) -> String {
         let function = self.instantiated(instance);
-        if self.function.overloaded || self.function.shares_name {
+        if self.needs_cast() {
             format!("static_cast<void (*)({})>(&{root}{function})", self.types(instance))
         } else {
             format!("&{root}{function}")

@@ -304,10 +304,7 @@ fn translation_unit(unit: &Unit, loops: &Loops, lines: Lines) -> Result<String> 
         let (key, threads) = (kernel.key(instance), instance.max_threads.unwrap_or(0));
         let second = loops.address(kernel, instance).unwrap_or_else(|| "nullptr".to_owned());
         let mut address = kernel.address(instance, "::");
-        // A cast with the kernel's types must be in the kernel's namespace.
-        if address.starts_with("static_cast")
-            && let Some((namespace, _)) = kernel.function.path.rsplit_once("::")
-        {
+        if let Some(namespace) = kernel.cast_in() {
             text.push_str(&format!(
                 "namespace {namespace} {{ static constexpr auto gs_kernel_{number} = {address}; }}\n"
             ));
