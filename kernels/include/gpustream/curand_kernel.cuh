@@ -39,7 +39,7 @@ GS_RANDOM void gs_xorwow_step(unsigned int v[5]) {
 // a polynomial is 160 bits, with the constant term in the lowest. Subsequences are 2^67 steps apart.
 struct gs_xorwow_jumps {
     unsigned int of[131][5];
-    constexpr gs_xorwow_jumps() : of() {
+    __host__ __device__ constexpr gs_xorwow_jumps() : of() {
         of[0][0] = 2;
         for (int k = 1; k < 131; ++k) {
             // The square: the sum of a bit * x^(2 bit), by Horner's rule.
@@ -50,7 +50,7 @@ struct gs_xorwow_jumps {
             }
         }
     }
-    static constexpr void times_x(unsigned int (&p)[5]) {
+    __host__ __device__ static constexpr void times_x(unsigned int (&p)[5]) {
         const unsigned int carry = 0u - (p[4] >> 31);
         p[4] = (p[4] << 1 | p[3] >> 31) ^ (carry & 0x00000f0eu);
         p[3] = (p[3] << 1 | p[2] >> 31) ^ (carry & 0x0f3c0035u);
