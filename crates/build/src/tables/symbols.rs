@@ -133,12 +133,15 @@ fn spelled(text: &str) -> String {
         let scalar = Scalar::from_cpp(word).filter(|_| word.ends_with("_t"))?;
         scalar.cpp().first().map(|name| (*name).to_owned())
     };
-    let text = with_words(&text.replace("&(", "").replace('&', ""), real).replace([' ', '\n'], "");
+    let has_function = text.contains('&');
+    let text = with_words(&text.replace("&(", "&"), real).replace([' ', '\n'], "");
     let (mut depth, mut kept) = (0_usize, String::new());
     for c in text.chars() {
         match c {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
+            '(' if has_function => depth += 1,
+            ')' if has_function => depth = depth.saturating_sub(1),
+            // After a type it makes a reference.
+            '&' if kept.is_empty() || kept.ends_with(['<', ',']) => {}
             _ if depth == 0 => kept.push(c),
             _ => {}
         }
@@ -225,5 +228,7 @@ mod tests {
             assert_eq!(spelled(printed), spelled(written));
         }
         assert_eq!(spelled("&(mine::copy<&(read(float))>(char*))"), spelled("mine::copy<read>"));
+        assert_eq!(spelled("int32_t &"), "int&");
+        assert_eq!(spelled("void (*) (int)"), "void(*)(int)");
     }
 }
