@@ -11,7 +11,10 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::uses::identifiers;
-use super::{children, declarators, declared, descendants, is_constant, named, preprocess, tree, visit};
+use super::{
+    child_of_kind, children, declarators, declared, descendants, function_name, has_word, is_constant, named,
+    preprocess, tree, visit,
+};
 use crate::diagnostic::{Error, Result, SourceFile};
 use crate::names::{is_word, last_name};
 
@@ -56,16 +59,22 @@ pub(crate) fn device_part(source: &SourceFile) -> Result<Option<String>> {
         list: Vec::new(),
         roots: HashSet::new(),
         kernels: HashSet::new(),
+        bodies: Vec::new(),
+        instantiations: Vec::new(),
         macros: HashMap::new(),
     };
     file.gather(tree.root_node());
-    let left_out = file.unreached();
-    if left_out.is_empty() {
+    let (left_out, declared) = file.unreached();
+    if left_out.is_empty() && declared.is_empty() {
         return Ok(None);
     }
     let mut rest = text.as_bytes().to_vec();
     for range in left_out {
         blank(&mut rest, beginning(text, range.start)..range.end);
+    }
+    for body in declared {
+        blank(&mut rest, body.clone());
+        rest[body.start] = b';';
     }
     // We only replaced whole characters, byte by byte, with spaces.
     Ok(Some(String::from_utf8_lossy(&rest).into_owned()))
@@ -126,9 +135,13 @@ struct Item {
     range: Range<usize>,
     kind: Kind,
     names: HashSet<String>,
+    /// True for a member that is defined outside of its class, which declares it in any case.
+    is_member: bool,
     words: HashSet<String>,
     /// True if it launches kernels, which device code never does.
     launches: bool,
+    /// The bodies to leave out if it stays: of functions that need the vendors' host interfaces.
+    bodies: Vec<Range<usize>>,
 }
 
 struct Items<'a> {
@@ -138,6 +151,10 @@ struct Items<'a> {
     roots: HashSet<String>,
     /// The names of kernels. Device code never calls a kernel, nor a host function of the same name.
     kernels: HashSet<String>,
+    /// The bodies to leave out of what we keep in any case.
+    bodies: Vec<Range<usize>>,
+    /// Explicit instantiations of the host's templates.
+    instantiations: Vec<Range<usize>>,
     /// The words in each macro.
     macros: HashMap<String, HashSet<String>>,
 }
@@ -169,8 +186,14 @@ impl Items<'_> {
                 }
             }
             "template_declaration" => {
-                let inner = named(node).into_iter().rfind(|child| child.kind() != "comment");
-                self.item(node, inner.unwrap_or(node));
+                // A member of a template may be a template itself.
+                let mut inner = node;
+                while inner.kind() == "template_declaration"
+                    && let Some(child) = named(inner).into_iter().rfind(|child| child.kind() != "comment")
+                {
+                    inner = child;
+                }
+                self.item(node, inner);
             }
             "function_definition"
             | "declaration"
@@ -193,20 +216,21 @@ impl Items<'_> {
         let text = &self.text[node.byte_range()];
         if DEVICE.iter().any(|word| text.contains(word)) {
             identifiers(self.text, node, &mut self.roots);
+            self.bodies.extend(self.methods_of_libraries(inner));
             if text.contains("__global__") {
                 let declarator = inner.child_by_field_name("declarator");
                 self.kernels.extend(declarator.map(|declarator| self.name(declarator)));
             }
             return;
         }
-        let (mut names, mut words) = (HashSet::new(), HashSet::new());
         let end = node.next_sibling().filter(|next| next.kind() == ";").unwrap_or(node).end_byte();
         let range = node.start_byte()..end;
         if inner.kind() == "template_instantiation" {
-            // It declares no name, and what it is for may be left out.
-            self.list.push(Item { range, kind: Kind::Use, names, words, launches: false });
+            // What it is for may be left out.
+            self.instantiations.push(range);
             return;
         }
+        let (mut names, mut words) = (HashSet::new(), HashSet::new());
         identifiers(self.text, node, &mut words);
         let declarators = declarators(inner);
         names.extend(declarators.iter().map(|declarator| self.name(*declarator)));
@@ -223,7 +247,37 @@ impl Items<'_> {
         let kind = if function || variable { Kind::Use } else { Kind::Other };
         let launches =
             kind == Kind::Use && ["<<<", "hipLaunchKernelGGL"].iter().any(|launch| text.contains(launch));
-        self.list.push(Item { range, kind, names, words, launches });
+        let is_member =
+            function && function_name(inner).is_some_and(|name| name.kind() == "qualified_identifier");
+        let is_emitted = function
+            && node == inner
+            && !is_member
+            && !["static", "inline", "constexpr"].iter().any(|word| has_word(self.text, inner, word))
+            && words.iter().any(|word| is_host(word));
+        let mut bodies = self.methods_of_libraries(inner);
+        bodies.extend(inner.child_by_field_name("body").filter(|_| is_emitted).map(|body| body.byte_range()));
+        self.list.push(Item { range, kind, names, is_member, words, launches, bodies });
+    }
+
+    /// Returns the bodies of a class's functions that call a vendor's library, with the initialisers before them.
+    fn methods_of_libraries(&self, class: Node<'_>) -> Vec<Range<usize>> {
+        let mut bodies = Vec::new();
+        if !matches!(class.kind(), "struct_specifier" | "class_specifier" | "union_specifier") {
+            return bodies;
+        }
+        visit(class, &mut |node| {
+            let body = node.child_by_field_name("body").filter(|_| node.kind() == "function_definition");
+            if let Some(body) = body {
+                let text = &self.text[node.byte_range()];
+                let calls = text.split(|c| !is_word(c)).any(|word| has_prefix(word, &LIBRARIES));
+                if calls && !DEVICE.iter().any(|word| text.contains(word)) {
+                    let first = child_of_kind(node, "field_initializer_list").unwrap_or(body);
+                    bodies.push(first.start_byte()..body.end_byte());
+                }
+            }
+            body.is_none()
+        });
+        bodies
     }
 
     /// Returns the name that a declarator declares, without its scope and its template's arguments.
@@ -244,8 +298,8 @@ impl Items<'_> {
             .to_owned()
     }
 
-    /// Returns the ranges of the declarations to leave out.
-    fn unreached(&self) -> Vec<Range<usize>> {
+    /// Returns the ranges of the declarations to leave out, and of the bodies to leave out of declarations that stay.
+    fn unreached(&self) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, item) in self.list.iter().enumerate() {
             item.names.iter().for_each(|name| by_name.entry(name).or_default().push(index));
@@ -275,7 +329,7 @@ impl Items<'_> {
         loop {
             let before = gone.len();
             for (item, &kept) in self.list.iter().zip(&kept) {
-                if !stays(item, kept, &gone) {
+                if !item.is_member && !stays(item, kept, &gone) {
                     gone.extend(item.names.iter().map(String::as_str));
                 }
             }
@@ -284,7 +338,10 @@ impl Items<'_> {
             }
         }
         let items = self.list.iter().zip(kept);
-        items.filter(|&(item, kept)| !stays(item, kept, &gone)).map(|(item, _)| item.range.clone()).collect()
+        let (stay, leave): (Vec<_>, Vec<_>) = items.partition(|&(item, kept)| stays(item, kept, &gone));
+        let leave = leave.into_iter().map(|(item, _)| &item.range).chain(&self.instantiations);
+        let bodies = stay.into_iter().flat_map(|(item, _)| &item.bodies).chain(&self.bodies);
+        (leave.cloned().collect(), bodies.cloned().collect())
     }
 }
 
@@ -394,10 +451,46 @@ namespace host {
 namespace fmt { struct Dummy {}; }
 template <class T> struct limits {};
 template <> struct limits<fmt::Dummy> { static int two() { return odd() ? cudaGet() : 2; } };
-int odd() { return cudaGet(); }
+inline int odd() { return cudaGet(); }
 typedef limits<fmt::Dummy> Util;
 __global__ void k(int* x) { *x = Util::two(); }";
         assert_eq!(rest(text), text);
+    }
+
+    /// A method may have reached the function, but it runs only on the host.
+    #[test]
+    fn a_function_that_stays_is_only_declared_if_it_needs_the_host() {
+        let text = "\
+void fill(int* x) { cudaMemset(x, 0, 4); }
+inline void fill(float* x) { cudaMemset(x, 0, 4); }
+struct Tensor { int* data; void clear() { fill(data); } };
+__global__ void k(Tensor x) { *x.data = 1; }";
+        assert_eq!(rest(text), text.replacen("{ cudaMemset(x, 0, 4); }", ";", 1));
+    }
+
+    #[test]
+    fn templates_in_templates_stay_with_what_uses_them() {
+        let text = "\
+template <class C> struct Writer { template <class T> void put(T x); };
+template <class C>
+template <class T>
+void Writer<C>::put(T x) { log(x); }
+inline void log(int x) { cudaLog(x); }
+__global__ void k(int* x) { Writer<int> w; w.put(*x); }";
+        assert_eq!(rest(text), text);
+    }
+
+    #[test]
+    fn methods_are_only_declared_if_they_call_a_library() {
+        let text = "\
+class Handle { cublasHandle_t blas; Handle(int) : blas(cublasCreate()) { cudaFree(0); } ~Handle() { cublasDestroy(blas); } };
+struct Both { Handle* handle; void free() { ncclDestroy(); } __device__ int two() { return 2; } };
+__global__ void k(Both x, int* y) { *y = x.two(); }";
+        let left = "\
+class Handle { cublasHandle_t blas; Handle(int) ;                                       ~Handle() ;                        };
+struct Both { Handle* handle; void free() ;                  __device__ int two() { return 2; } };
+__global__ void k(Both x, int* y) { *y = x.two(); }";
+        assert_eq!(rest(text), left);
     }
 
     #[test]
