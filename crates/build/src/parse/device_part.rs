@@ -153,7 +153,7 @@ struct Items<'a> {
     kernels: HashSet<String>,
     /// The bodies to leave out of what we keep in any case.
     bodies: Vec<Range<usize>>,
-    /// Explicit instantiations of the host's templates.
+    /// Explicit instantiations of host templates.
     instantiations: Vec<Range<usize>>,
     /// The words in each macro.
     macros: HashMap<String, HashSet<String>>,
@@ -259,7 +259,7 @@ impl Items<'_> {
         self.list.push(Item { range, kind, names, is_member, words, launches, bodies });
     }
 
-    /// Returns the bodies of a class's functions that call a vendor's library, with the initialisers before them.
+    /// Returns the bodies of the functions in a class that call a vendor's library, with the initialisers before them.
     fn methods_of_libraries(&self, class: Node<'_>) -> Vec<Range<usize>> {
         let mut bodies = Vec::new();
         if !matches!(class.kind(), "struct_specifier" | "class_specifier" | "union_specifier") {
