@@ -140,7 +140,7 @@ struct Item {
     words: HashSet<String>,
     /// True if it launches kernels, which device code never does.
     launches: bool,
-    /// The bodies to leave out if it stays: of functions that need the vendors' host interfaces.
+    /// The bodies to leave out if it stays: of functions that call the vendors' host interfaces.
     bodies: Vec<Range<usize>>,
 }
 
@@ -252,10 +252,14 @@ impl Items<'_> {
         let is_emitted = function
             && node == inner
             && !is_member
-            && !["static", "inline", "constexpr"].iter().any(|word| has_word(self.text, inner, word))
-            && words.iter().any(|word| is_host(word));
+            && !["static", "inline", "constexpr"].iter().any(|word| has_word(self.text, inner, word));
+        let calls_host = |body: &Node<'_>| {
+            let mut called = descendants(*body).filter_map(|node| node.child_by_field_name("function"));
+            called.any(|function| is_host(&self.text[function.byte_range()]))
+        };
+        let body = inner.child_by_field_name("body").filter(|body| is_emitted && calls_host(body));
         let mut bodies = self.methods_of_libraries(inner);
-        bodies.extend(inner.child_by_field_name("body").filter(|_| is_emitted).map(|body| body.byte_range()));
+        bodies.extend(body.map(|body| body.byte_range()));
         self.list.push(Item { range, kind, names, is_member, words, launches, bodies });
     }
 
@@ -461,11 +465,12 @@ __global__ void k(int* x) { *x = Util::two(); }";
     #[test]
     fn a_function_that_stays_is_only_declared_if_it_needs_the_host() {
         let text = "\
-void fill(int* x) { cudaMemset(x, 0, 4); }
+void fill(int* x) { if (cudaMemset(x, 0, 4) != cudaSuccess) exit(1); }
+void fill(int* x, cudaStream_t stream) { *x = 0; }
 inline void fill(float* x) { cudaMemset(x, 0, 4); }
 struct Tensor { int* data; void clear() { fill(data); } };
 __global__ void k(Tensor x) { *x.data = 1; }";
-        assert_eq!(rest(text), text.replacen("{ cudaMemset(x, 0, 4); }", ";", 1));
+        assert_eq!(rest(text), text.replace("{ if (cudaMemset(x, 0, 4) != cudaSuccess) exit(1); }", ";"));
     }
 
     #[test]
