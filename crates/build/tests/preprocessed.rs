@@ -202,6 +202,18 @@ void both(Tensor* x, Tensor* y) { run<float>(x, y, 0, 0); }
 }
 
 #[test]
+fn a_specialisation_of_a_host_template_launches_only_its_own() {
+    let text = "\
+struct Half { unsigned short bits; };
+template <class T> __global__ void fill(T* x, T by) { *x = by; }
+template <class T> void run(T* x, T by) { fill<<<1, 1>>>(x, by); }
+template <> void run<Half>(Half* x, Half by) { fill<<<1, 1>>>((float*)x, 1.0f); }
+void both(Half* x, double* y, Half by) { run<Half>(x, by); run<double>(y, 2.0); }
+";
+    assert_eq!(instances(&bindings(text, &[])), ["fill<double>", "fill<float>"]);
+}
+
+#[test]
 fn the_address_of_a_host_template_instantiates_what_it_launches() {
     let text = "\
 template <class T, int N> __global__ void widen(const T* x, float* y) { *y = float(*x) * N; }

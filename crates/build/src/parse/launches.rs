@@ -207,6 +207,8 @@ struct Function<'a> {
     name: String,
     /// The names of the parameters, if it is a template.
     template: Vec<String>,
+    /// The arguments of the template, if it is a specialisation.
+    specialises: Vec<String>,
     signature: Signature,
     /// How many values a call may pass.
     values: RangeInclusive<usize>,
@@ -220,8 +222,8 @@ struct Function<'a> {
 
 impl Default for Function<'_> {
     fn default() -> Self {
-        let (name, template, signature, names, types, deduced) = Default::default();
-        Self { name, template, signature, values: 0..=usize::MAX, names, types, deduced }
+        let (name, template, specialises, signature, names, types, deduced) = Default::default();
+        Self { name, template, specialises, signature, values: 0..=usize::MAX, names, types, deduced }
     }
 }
 
@@ -309,7 +311,10 @@ impl<'a> Host<'a> {
     fn function(&self, node: Node<'a>) -> Function<'a> {
         let mut function = Function::default();
         if let Some(name) = function_name(node) {
-            last_name(self.str(name)).trim().clone_into(&mut function.name);
+            let (path, given) =
+                self.template(name).unwrap_or_else(|| (self.str(name).to_owned(), Vec::new()));
+            last_name(&path).trim().clone_into(&mut function.name);
+            function.specialises = given;
         }
         let template = node.parent().filter(|parent| parent.kind() == "template_declaration");
         function.template =
@@ -511,8 +516,13 @@ impl<'a> Host<'a> {
                 let argument = |(at, name): (usize, &String)| {
                     call.given.get(at).cloned().or_else(|| deduced(name, &function.signature, &call.values))
                 };
-                let instance = function.template.iter().enumerate().map(argument).collect();
-                if all.len() < MAX_INSTANCES && !all.contains(&instance) {
+                let instance: Vec<_> = function.template.iter().enumerate().map(argument).collect();
+                let is_special = self.functions.iter().any(|other| {
+                    other.name == function.name
+                        && instance.iter().flatten().eq(&other.specialises)
+                        && !other.specialises.is_empty()
+                });
+                if all.len() < MAX_INSTANCES && !is_special && !all.contains(&instance) {
                     all.push(instance);
                 }
             }
