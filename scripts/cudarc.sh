@@ -10,7 +10,7 @@ folder="$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")/cudarc"
 rm -rf "$folder/apps"
 mkdir -p "$folder/apps" "$folder/bin" "$folder/lib64"
 export CARGO_TARGET_DIR="$folder/target" CARGO_PROFILE_DEV_DEBUG=none
-unset CUDARC_CUDA_VERSION
+unset CUDARC_CUDA_VERSION NVCC
 cd /
 
 # A toolkit of the version in $NVCC, or none, whatever this machine has.
