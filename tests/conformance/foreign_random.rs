@@ -37,7 +37,7 @@ fn philox_gives_the_known_answers_of_its_authors(device: &Device) -> Result<()> 
     Ok(())
 }
 
-/// cuRAND 13.0 returned these numbers on an H100 after the same calls.
+/// cuRAND 13.0 returned these numbers on an H200 after the same calls.
 fn every_kind_draws_as_many_numbers_as_in_curand(device: &Device) -> Result<()> {
     let (kernels, s) = with_stream(device, Kernels::load)?;
     let (mut xorwow, mut philox) = (s.zeros::<u32>(3)?, s.zeros::<u32>(3)?);

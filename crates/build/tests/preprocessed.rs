@@ -170,8 +170,6 @@ void host(float* a, double* b, void* c) {
     assert_eq!(instances(&bindings), expected);
 }
 
-/// In the style of programs with namespaces: names mean what they mean at the launch, templates are arguments of templates,
-/// and values are made where they are passed.
 /// Overloads of one name may call each other in very many ways. This test would not end if we followed them all.
 #[test]
 fn overloads_that_call_each_other_are_followed_once() {
@@ -230,6 +228,8 @@ Run pick(int kind) {
     assert_eq!(instances(&bindings(text, &[])), ["widen<int, 3>", "widen<double, 4>"]);
 }
 
+/// In the style of programs with namespaces: names mean what they mean at the launch, templates are arguments of templates,
+/// and values are made where they are passed.
 #[test]
 fn launches_in_namespaces_instantiate_templates() {
     let text = "\

@@ -103,33 +103,30 @@ pub(crate) fn assertions(unit: &Unit, file: &str) -> String {
     let namespaces: BTreeSet<_> =
         module.kernels.iter().filter_map(|kernel| Some(kernel.function.path.rsplit_once("::")?.0)).collect();
     let (scope, end) = if namespaces.is_empty() { ("", "") } else { ("namespace gs_check_scope {\n", "}\n") };
-    let mut types = Vec::new();
-    for (number, (kernel, instance)) in module.functions().enumerate() {
-        let ty = format!("decltype({})", kernel.address(instance, "::"));
-        types.push(match kernel.cast_in() {
-            // Types of the parameters that were written there mean something there.
-            Some(namespace) if !kernel.is_opaque => {
-                text.push_str(&format!("namespace {namespace} {{ typedef {ty} gs_check_type_{number}; }}\n"));
-                format!("::{namespace}::gs_check_type_{number}")
-            }
-            _ => ty,
-        });
+    let mut checked = Vec::new();
+    for (kernel, instance) in module.functions().filter(|(kernel, _)| !kernel.is_opaque) {
+        let mut ty = format!("decltype({})", kernel.address(instance, "::"));
+        // The parameters' types mean what they mean in the kernel's namespace.
+        if let Some(namespace) = kernel.cast_in() {
+            let name = format!("gs_check_type_{}", checked.len());
+            text.push_str(&format!("namespace {namespace} {{ typedef {ty} {name}; }}\n"));
+            ty = format!("::{namespace}::{name}");
+        }
+        checked.push((kernel, instance, ty));
     }
     text.push_str(scope);
     for namespace in namespaces {
         text.push_str(&format!("using namespace ::{namespace};\n"));
     }
-    for ((kernel, instance), checked) in
-        module.functions().zip(types).filter(|((kernel, _), _)| !kernel.is_opaque)
-    {
+    for (kernel, instance, seen) in checked {
         let name = kernel.key(instance);
-        text.push_str(&format!("{}static_assert(gs_check_kernel<{checked}>::gs_check_count == {}, \"{name}: the compiler sees another \
+        text.push_str(&format!("{}static_assert(gs_check_kernel<{seen}>::gs_check_count == {}, \"{name}: the compiler sees another \
              number of parameters than its declaration has as written: does a macro change them?\");\n",
             place(kernel.name_range.start),
             kernel.params.len()
         ));
         for (i, (param, ty)) in kernel.params.iter().zip(&instance.params).enumerate() {
-            text.push_str(&format!("{}static_assert(gs_check_kernel<{checked}>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
+            text.push_str(&format!("{}static_assert(gs_check_kernel<{seen}>::gs_check_fits<{i}, {}>::gs_check_holds, \"{name}: \
                  the compiler sees parameter {} as another type than its declaration has as written: does a macro or \
                  an #if change it?\");\n",
                 place(param.range.start),

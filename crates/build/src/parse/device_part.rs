@@ -302,7 +302,7 @@ impl Items<'_> {
             .to_owned()
     }
 
-    /// Returns the ranges of the declarations to leave out, and of the bodies to leave out of declarations that stay.
+    /// Returns what to leave out: whole declarations, and the bodies of some functions that stay declared.
     fn unreached(&self) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, item) in self.list.iter().enumerate() {

@@ -145,13 +145,13 @@ pub(super) fn deduced(name: &str, signature: &Signature, values: &[Option<String
 }
 
 /// Returns how many values a call of a function may pass.
-fn values(declarator: Node<'_>) -> RangeInclusive<usize> {
-    let Some(list) = declarator.child_by_field_name("parameters") else { return 0..=usize::MAX };
+fn values(declarator: Node<'_>) -> Option<RangeInclusive<usize>> {
+    let list = declarator.child_by_field_name("parameters")?;
     let kinds: Vec<_> = named(list).into_iter().map(|parameter| parameter.kind()).collect();
     let required = kinds.iter().filter(|kind| **kind == "parameter_declaration").count();
     let optional = kinds.iter().filter(|kind| **kind == "optional_parameter_declaration").count();
     let is_open = kinds.iter().any(|kind| kind.starts_with("variadic"));
-    required..=if is_open { usize::MAX } else { required + optional }
+    Some(required..=if is_open { usize::MAX } else { required + optional })
 }
 
 /// Returns true if a node takes a value, for which a function's name stands for its address.
@@ -203,6 +203,7 @@ pub(super) fn template_names(source: &SourceFile, template: Node<'_>) -> Vec<Str
 }
 
 /// A function of the host.
+#[derive(Default)]
 struct Function<'a> {
     name: String,
     /// The names of the parameters, if it is a template.
@@ -210,21 +211,14 @@ struct Function<'a> {
     /// The arguments of the template, if it is a specialisation.
     specialises: Vec<String>,
     signature: Signature,
-    /// How many values a call may pass.
-    values: RangeInclusive<usize>,
+    /// How many values a call may pass, if we know it.
+    values: Option<RangeInclusive<usize>>,
     /// What its constants and type aliases stand for; `None` if a name stands for several things.
     names: HashMap<String, Option<String>>,
     /// The types of its variables; `None` if a name has several types.
     types: HashMap<String, Option<String>>,
     /// The values of its variables that are `auto`.
     deduced: HashMap<String, Node<'a>>,
-}
-
-impl Default for Function<'_> {
-    fn default() -> Self {
-        let (name, template, specialises, signature, names, types, deduced) = Default::default();
-        Self { name, template, specialises, signature, values: 0..=usize::MAX, names, types, deduced }
-    }
 }
 
 /// A call or an explicit instantiation of a host template, or a place that takes its address.
@@ -487,7 +481,8 @@ impl<'a> Host<'a> {
     /// Returns false if a call passes more or fewer values than this overload takes, and another overload takes as many.
     fn may_mean(&self, call: &Call<'a>, function: &Function<'a>) -> bool {
         let fits = |function: &Function<'a>| {
-            call.node.kind() != "call_expression" || function.values.contains(&call.values.len())
+            let takes = function.values.as_ref().is_none_or(|values| values.contains(&call.values.len()));
+            takes || call.node.kind() != "call_expression"
         };
         let mut others = self.functions.iter().filter(|other| other.name == function.name);
         fits(function) || !others.any(fits)

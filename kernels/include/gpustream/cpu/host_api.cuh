@@ -115,6 +115,7 @@ enum cudaDeviceAttr {
     cudaDevAttrGPUDirectRDMAFlushWritesOptions = 117, cudaDevAttrGPUDirectRDMAWritesOrdering = 118,
     cudaDevAttrMemoryPoolSupportedHandleTypes = 119, cudaDevAttrClusterLaunch = 120
 };
+
 // What a program may ask about a device, as far as programs do.
 struct cudaDeviceProp {
     char name[256];
